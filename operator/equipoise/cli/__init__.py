@@ -1,0 +1,1 @@
+"""The command line: equipoise plan, simulate, explain, status, demo."""

@@ -1,0 +1,1 @@
+"""What to do: demand, lag, sizing, allocation, moves, explanation. Pure: no clock, no I/O, no Kubernetes."""

@@ -1,0 +1,1 @@
+"""What hardware there is: the device catalogue, pools from nodes, what is really free."""

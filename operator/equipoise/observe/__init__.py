@@ -1,0 +1,1 @@
+"""What is happening: signals of the engines, each known, idle or unknown."""

@@ -1,0 +1,1 @@
+"""Make it so: watching, server-side apply, moves, status, Events. Holds no policy."""

@@ -1,0 +1,1 @@
+"""What it looks like: InferenceService and allocation to manifests. Pure."""

@@ -1,0 +1,1 @@
+"""A fleet in virtual time, against the same decide/."""
