@@ -1,0 +1,141 @@
+"""What the store keeps of an object: whole where we compare it, slim where there are many and we read a few fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from equipoise.api import labels
+from equipoise.reconcile.kube.kinds import CUSTOM_RESOURCE_DEFINITION, NODE, POD, REPLICA_SET, Kind
+from equipoise.reconcile.kube.protocol import Object
+
+_METADATA: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "finalizers",
+)
+_NOISE_ANNOTATIONS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
+_FINISHED: Final = ("Succeeded", "Failed")
+
+
+def view(kind: Kind, obj: Object) -> Object | None:
+    """The part of `obj` to keep; None for an object that nobody asks for (a pod that holds no accelerator and is not ours)."""
+    shrink = _SHRINK.get(kind)
+    return shrink(obj) if shrink else _whole(obj)
+
+
+def is_ours(obj: Mapping[str, Any]) -> bool:
+    """Whether Equipoise manages the object, by its label."""
+    found = ((obj.get("metadata") or {}).get("labels") or {}).get(labels.MANAGED_BY)
+    return bool(found == labels.MANAGED_BY_VALUE)
+
+
+def holds_accelerators(pod: Mapping[str, Any]) -> bool:
+    """Whether the pod asks for an extended resource (`vendor.example/device`) or claims devices (dynamic resource allocation)."""
+    spec = pod.get("spec") or {}
+    if spec.get("resourceClaims"):
+        return True
+    return any(
+        "/" in name and not name.startswith("kubernetes.io/")
+        for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+        for part in ("requests", "limits")
+        for name in (container.get("resources") or {}).get(part) or ()
+    )
+
+
+def _pick(source: Mapping[str, Any] | None, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: source[name] for name in names if name in source} if source else {}
+
+
+def _metadata(obj: Object) -> dict[str, Any]:
+    metadata = _pick(obj.get("metadata"), _METADATA)
+    annotations = metadata.get("annotations")
+    if annotations and any(name in annotations for name in _NOISE_ANNOTATIONS):
+        metadata["annotations"] = {k: v for k, v in annotations.items() if k not in _NOISE_ANNOTATIONS}
+    return metadata
+
+
+def _whole(obj: Object) -> Object:
+    return {**obj, "metadata": _metadata(obj)}
+
+
+def _head(obj: Object) -> Object:
+    return {**_pick(obj, ("apiVersion", "kind")), "metadata": _metadata(obj)}
+
+
+def _pod(obj: Object) -> Object | None:
+    status = obj.get("status") or {}
+    ours = is_ours(obj)
+    if not ours and (status.get("phase") in _FINISHED or not holds_accelerators(obj)):
+        return None
+    spec = obj.get("spec") or {}
+    container_fields = (
+        ("name", "image", "resources", "ports", "restartPolicy") if ours else ("name", "resources", "restartPolicy")
+    )
+    kept: Object = _head(obj)
+    kept["spec"] = _pick(spec, ("nodeName", "priority", "terminationGracePeriodSeconds", "resourceClaims", "overhead"))
+    for field in ("containers", "initContainers"):
+        if spec.get(field):
+            kept["spec"][field] = [_pick(container, container_fields) for container in spec[field]]
+    kept["status"] = _pick(status, ("phase", "reason", "message", "startTime"))
+    if ours:
+        kept["status"] |= _pick(status, ("podIP", "podIPs", "containerStatuses", "initContainerStatuses"))
+        kept["status"]["conditions"] = _conditions(status)
+    else:
+        kept["metadata"].pop("annotations", None)
+    return kept
+
+
+def _node(obj: Object) -> Object:
+    status = obj.get("status") or {}
+    kept = _head(obj)
+    kept["spec"] = _pick(obj.get("spec"), ("taints", "unschedulable", "providerID"))
+    kept["status"] = _pick(status, ("allocatable", "capacity"))
+    kept["status"]["conditions"] = _conditions(status)
+    return kept
+
+
+def _conditions(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Without heartbeat times: they change all the time and mean nothing here."""
+    return [
+        {name: value for name, value in condition.items() if name not in ("lastHeartbeatTime", "lastProbeTime")}
+        for condition in status.get("conditions") or ()
+    ]
+
+
+def _replica_set(obj: Object) -> Object:
+    kept = _head(obj)
+    spec = obj.get("spec") or {}
+    kept["spec"] = _pick(spec, ("replicas", "selector"))
+    template_metadata = _pick((spec.get("template") or {}).get("metadata"), ("labels", "annotations"))
+    kept["spec"]["template"] = {"metadata": template_metadata}
+    kept["status"] = obj.get("status") or {}
+    return kept
+
+
+def _custom_resource_definition(obj: Object) -> Object:
+    """Who serves what, and whether it is established; never the schemas, which weigh megabytes on a busy cluster."""
+    kept: Object = _pick(obj, ("apiVersion", "kind"))
+    kept["metadata"] = _pick(obj.get("metadata"), ("name", "uid", "resourceVersion", "deletionTimestamp"))
+    spec = obj.get("spec") or {}
+    kept["spec"] = _pick(spec, ("group", "names", "scope"))
+    kept["spec"]["versions"] = [_pick(version, ("name", "served")) for version in spec.get("versions") or ()]
+    kept["status"] = {"conditions": _conditions(obj.get("status") or {})}
+    return kept
+
+
+_SHRINK: Final[Mapping[Kind, Callable[[Object], Object | None]]] = {
+    POD: _pod,
+    NODE: _node,
+    REPLICA_SET: _replica_set,
+    CUSTOM_RESOURCE_DEFINITION: _custom_resource_definition,
+}
