@@ -27,13 +27,21 @@ var kubernetesComponents = map[string]func() *cobra.Command{
 
 func main() {
 	name := filepath.Base(os.Args[0])
-	if name == "etcd" {
+	switch {
+	case name == "etcd":
 		etcdmain.Main(os.Args)
+		return
+	case name == "service-account-key" && len(os.Args) == 2:
+		if err := writeServiceAccountKey(os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	newCommand, known := kubernetesComponents[name]
 	if !known {
-		fmt.Fprintf(os.Stderr, "%s: call this binary as etcd, kube-apiserver, kube-controller-manager or kube-scheduler\n", name)
+		fmt.Fprintf(os.Stderr, "%s: call this binary as etcd, kube-apiserver, kube-controller-manager, kube-scheduler "+
+			"or service-account-key FILE\n", name)
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(newCommand()))
