@@ -89,7 +89,9 @@ def _kind_kubeconfig(name: str, paths: Paths) -> Path:
     try:
         text = run_command(["kind", "get", "kubeconfig", "--name", name], dict(os.environ))
     except FileNotFoundError as error:
-        raise LocalClusterError("The target is kind, but `kind` is not installed; use the target local, which needs no Docker.") from error
+        raise LocalClusterError(
+            "The target is kind, but `kind` is not installed; use the target local, which needs no Docker."
+        ) from error
     except CommandError as error:
         raise LocalClusterError(
             f"There is no kind cluster named {name} ({error.stderr}). "

@@ -37,9 +37,7 @@ class LocalCluster:
         self._stopped = False
 
     @classmethod
-    def start(
-        cls, options: ClusterOptions | None = None, *, report: Callable[[str], None] | None = None
-    ) -> LocalCluster:
+    def start(cls, options: ClusterOptions | None = None, *, report: Callable[[str], None] | None = None) -> LocalCluster:
         """Start a cluster and wait until it is ready for pods, building its programs first when they are not in the cache.
 
         Args:
@@ -65,9 +63,7 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.stop()
 
     # --- Where things are -------------------------------------------------------------------------------------------------
@@ -159,9 +155,7 @@ class LocalCluster:
         token = self.kubectl("create", "token", name, "--namespace", namespace, "--duration=24h").strip()
         path = self.folder / f"service-account-{namespace}-{name}.kubeconfig"
         path.touch(mode=0o600)
-        path.write_text(
-            kubeconfig_text(self.options.name, self.server_url, self._running.access.ca, name, token, namespace)
-        )
+        path.write_text(kubeconfig_text(self.options.name, self.server_url, self._running.access.ca, name, token, namespace))
         return path
 
     # --- Nodes ------------------------------------------------------------------------------------------------------------

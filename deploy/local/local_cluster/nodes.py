@@ -32,16 +32,25 @@ def gpu_node(
         cpu: cores, as a quantity.
         memory: main memory, as a quantity.
     """
-    node = _node(name, cpu, memory, labels, {f"{GPU_RESOURCE}.product": product, f"{GPU_RESOURCE}.memory": str(memory_mib), f"{GPU_RESOURCE}.count": str(gpus), f"{GPU_RESOURCE}.present": "true"})
+    node = _node(
+        name,
+        cpu,
+        memory,
+        labels,
+        {
+            f"{GPU_RESOURCE}.product": product,
+            f"{GPU_RESOURCE}.memory": str(memory_mib),
+            f"{GPU_RESOURCE}.count": str(gpus),
+            f"{GPU_RESOURCE}.present": "true",
+        },
+    )
     node["spec"] = {"taints": [{"key": GPU_RESOURCE, "value": "present", "effect": "NoSchedule"}]}
     for kind in ("capacity", "allocatable"):
         node["status"][kind][GPU_RESOURCE] = str(gpus)
     return node
 
 
-def cpu_node(
-    name: str, *, labels: Mapping[str, str] | None = None, cpu: str = "64", memory: str = "256Gi"
-) -> dict[str, Any]:
+def cpu_node(name: str, *, labels: Mapping[str, str] | None = None, cpu: str = "64", memory: str = "256Gi") -> dict[str, Any]:
     """Return a node without GPUs, for routers and whatever else needs none."""
     return _node(name, cpu, memory, labels, {})
 

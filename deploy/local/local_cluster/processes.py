@@ -92,9 +92,7 @@ class Component:
                 failure = error
             if time.monotonic() > deadline:
                 why = f" ({failure})" if failure is not None else ""
-                raise LocalClusterError(
-                    f"{self.name} was not ready after {timeout_seconds:g} s{why}.{self.last_log_lines()}"
-                )
+                raise LocalClusterError(f"{self.name} was not ready after {timeout_seconds:g} s{why}.{self.last_log_lines()}")
             time.sleep(0.05)
 
     def stop(self, grace_seconds: float = 10.0) -> None:
