@@ -1,0 +1,128 @@
+"""Durations, quantities and counts as Kubernetes writes them, and back. All numbers are seconds, bytes, tokens, USD.
+
+The patterns are those of the CRDs (RE2, so no look-around): what the API server admits, these functions read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+
+DURATION_PATTERN: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
+QUANTITY_PATTERN: Final = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][0-9]{1,2})?$"
+COUNT_OR_PERCENT_PATTERN: Final = r"^([0-9]{1,4}|[0-9]{1,2}%|100%)$"
+DURATION_LENGTH: Final = 24
+QUANTITY_LENGTH: Final = 24
+
+_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_FACTORS: Final = {
+    "": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
+}  # fmt: skip
+_DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
+_QUANTITY_PARTS: Final = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(?:([a-zA-Z]{0,2})|[eE]([0-9]{1,2}))$")
+
+
+def parse_duration(text: str, field: str = "") -> float:
+    """Seconds of a duration such as `500ms`, `1.5s` or `1m30s`; ValueError names `field` and the value."""
+    if not re.fullmatch(DURATION_PATTERN, text, re.ASCII):
+        raise ValueError(
+            f"{_at(field)}{text!r} is no duration; write numbers with a unit of ms, s, m or h, such as 500ms or 1m30s"
+        )
+    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
+
+
+def format_duration(seconds: float) -> str:
+    """A duration to the millisecond in the shortest usual form: `0.5` is `500ms`, `90` is `1m30s`; negative is an error."""
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"{seconds!r} seconds cannot be written as a duration")
+    milliseconds = round(seconds * 1000)
+    if milliseconds < 1000:
+        return f"{milliseconds}ms" if milliseconds else "0s"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    parts = [f"{hours}h" if hours else "", f"{minutes}m" if minutes else ""]
+    if rest:
+        parts.append(f"{rest // 1000}s" if rest % 1000 == 0 else f"{rest / 1000:.3f}".rstrip("0") + "s")
+    return "".join(parts)
+
+
+def parse_quantity(value: str | int, field: str = "") -> float:
+    """The number of a quantity such as `12.5`, `80Gi`, `3350G` or `1e12`; ValueError names `field` and the value."""
+    text = str(value)
+    match = _QUANTITY_PARTS.fullmatch(text) if re.fullmatch(QUANTITY_PATTERN, text, re.ASCII) else None
+    if match is None:
+        raise ValueError(
+            f"{_at(field)}{text!r} is no quantity; write a number, with k, M, G, T, Ki, Mi, Gi or Ti after it if need be"
+        )
+    number, suffix, exponent = match.groups()
+    return float(number) * (10.0 ** int(exponent) if exponent else _FACTORS[suffix or ""])
+
+
+def format_quantity(value: float, decimals: int = 3) -> str:
+    """A plain decimal quantity without trailing zeros; negative and non-finite numbers are an error."""
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{value!r} cannot be written as a quantity")
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def parse_count_or_percent(value: str | int, total: int, *, round_up: bool, field: str = "") -> int:
+    """A count, or a percentage of `total` rounded as asked; ValueError names `field` and the value."""
+    text = str(value)
+    if not re.fullmatch(COUNT_OR_PERCENT_PATTERN, text, re.ASCII):
+        raise ValueError(f"{_at(field)}{text!r} is neither a count such as 1 nor a percentage such as 25%")
+    if not text.endswith("%"):
+        return int(text)
+    hundredths = int(text[:-1]) * total
+    return -(-hundredths // 100) if round_up else hundredths // 100
+
+
+def _at(field: str) -> str:
+    return f"{field}: " if field else ""
+
+
+def _duration(text: str) -> str:
+    parse_duration(text)
+    return text
+
+
+def _quantity(text: str) -> str:
+    parse_quantity(text)
+    return text
+
+
+def _count_or_percent(text: str) -> str:
+    parse_count_or_percent(text, 1, round_up=True)
+    return text
+
+
+def _number_to_text(value: Any) -> Any:
+    """An unquoted number in YAML arrives as one; it means the same."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _int_or_string(pattern: str, length: int) -> dict[str, Any]:
+    return {"x-kubernetes-int-or-string": True, "pattern": pattern, "maxLength": length}
+
+
+Duration = Annotated[
+    str,
+    AfterValidator(_duration),
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "minLength": 2, "maxLength": DURATION_LENGTH}),
+]
+Quantity = Annotated[
+    str,
+    BeforeValidator(_number_to_text),
+    AfterValidator(_quantity),
+    WithJsonSchema(_int_or_string(QUANTITY_PATTERN, QUANTITY_LENGTH)),
+]
+CountOrPercent = Annotated[
+    str,
+    BeforeValidator(_number_to_text),
+    AfterValidator(_count_or_percent),
+    WithJsonSchema(_int_or_string(COUNT_OR_PERCENT_PATTERN, 4)),
+]
