@@ -1,0 +1,1 @@
+"""Reading raw objects into what the reconciler thinks in: engine pods and variants."""

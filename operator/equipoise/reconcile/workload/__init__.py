@@ -1,0 +1,1 @@
+"""The workload loop: from status.allocation and spec to children."""
