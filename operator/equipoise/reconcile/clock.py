@@ -27,8 +27,8 @@ class Clock(Protocol):
 class SystemClock:
     """The real clock.
 
-    Monotonic time is CLOCK_BOOTTIME where the system has it: CLOCK_MONOTONIC stands still while a virtual machine is suspended, and a
-    leader that wakes up would take its expired lease for fresh.
+    Monotonic time is CLOCK_BOOTTIME where the system has it: CLOCK_MONOTONIC stands still while a virtual machine is
+    suspended, and a leader that wakes up would take its expired lease for fresh.
     """
 
     def wall_seconds(self) -> float:
@@ -57,6 +57,6 @@ def rfc3339_micro(wall_seconds: float) -> str:
 def parse_rfc3339(text: str) -> float:
     """Seconds since the epoch from a timestamp of the API. ValueError names the text when it is none."""
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        return datetime.fromisoformat(text).timestamp()
     except (ValueError, AttributeError) as error:
         raise ValueError(f"{text!r} is no RFC 3339 time") from error

@@ -1,6 +1,6 @@
 """A queue of keys: each key once, never in two workers, later and later while it fails.
 
-The shape is client-go's workqueue (dirty and processing sets, a delaying heap, a per-key exponential limiter), for one event loop.
+The shape is client-go's workqueue (dirty and processing sets, a delaying heap, an exponential limiter per key), on one loop.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class QueueObserver(Protocol):
 class WorkQueue(Generic[Key]):
     """N workers over a set of keys, first come first served.
 
-    `add` may be called from any callback of the loop. A key added while it is worked on runs again afterwards. A key that waits out its
-    backoff and gets a new event runs after `event_floor_seconds` at the latest: a repaired spec is picked up at once, while a reconcile
-    that fails after writing (and so causes its own events) cannot spin.
+    `add` may be called from any callback of the loop. A key added while it is worked on runs again afterwards. A key that
+    waits out its backoff and gets a new event runs after `event_floor_seconds` at the latest: a repaired spec is picked up at
+    once, while a reconcile that fails after writing (and so causes its own events) cannot spin.
     """
 
     def __init__(

@@ -36,8 +36,8 @@ IndexFunction = Callable[[Object], Iterable[Hashable]]
 class Store:
     """The latest known state. Objects handed out are shared: read them, never change them.
 
-    Staleness is kept out by three rules: an older resourceVersion never overwrites a newer one, a deleted uid never comes back, and a
-    deletion of one uid never removes its successor of the same name.
+    Staleness is kept out by three rules: an older resourceVersion never overwrites a newer one, a deleted uid never comes
+    back, and a deletion of one uid never removes its successor of the same name.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Store:
         return self._tell(kind, self._table(kind).remove(obj))
 
     def replace(self, kind: Kind, listing: Listing, namespace: str | None = None) -> int:
-        """Make the store equal to a whole list (of one namespace, or of all), but for what is newer than the list. Returns changes."""
+        """Make the store equal to a whole list (of one namespace, or all), but for what is newer. Returns changes."""
         table = self._table(kind)
         table.listed = True
         return sum(self._tell(kind, change) for change in table.replace(listing, namespace))
@@ -103,7 +103,7 @@ class Store:
         return self.get(INFERENCE_SERVICE, key.namespace, key.name)
 
     def of_service(self, kind: Kind, key: ServiceKey) -> list[Object]:
-        """Children of a service by label (Deployments, ReplicaSets, Pods) or by owner's name (PhaseScales). Check owners by uid."""
+        """Children of a service, by label (Deployments and PhaseScales also by owner's name). Check owners by uid."""
         return self._by(kind, _SERVICE, key)
 
     def pods_of_variant(self, namespace: str, variant: str) -> list[Object]:

@@ -46,7 +46,7 @@ class KindNotServed(NotFound):
 
 
 class Conflict(ApiError):
-    """Somebody else wrote in between, or a precondition (uid, resourceVersion, field manager) does not hold. Read afresh, try again."""
+    """Somebody else wrote in between, or a precondition (uid, resourceVersion, field manager) does not hold: read afresh."""
 
 
 class AlreadyExists(Conflict):

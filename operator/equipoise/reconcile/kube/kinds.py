@@ -28,8 +28,8 @@ class Kind:
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """URL path of the collection, of one object, or of its subresource.
 
-        Without `namespace` the collection spans all namespaces. ValueError when an object of a namespaced kind is named without its
-        namespace: the server would answer 404, which reads as "absent".
+        Without `namespace` the collection spans all namespaces. ValueError when an object of a namespaced kind is named
+        without its namespace: the server would answer 404, which reads as "absent".
         """
         if name is not None and self.namespaced and not namespace:
             raise ValueError(f"{self.kind} {name!r} needs a namespace: it is a namespaced kind")
@@ -61,7 +61,7 @@ ROLE_BINDING: Final = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "R
 POD_DISRUPTION_BUDGET: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 HORIZONTAL_POD_AUTOSCALER: Final = Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
 LEASE: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease")
-EVENT: Final = Kind("events.k8s.io", "v1", "events", "Event")
+EVENT: Final = Kind("", "v1", "events", "Event")
 CUSTOM_RESOURCE_DEFINITION: Final = Kind(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )

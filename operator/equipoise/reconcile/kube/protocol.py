@@ -57,7 +57,7 @@ class KubeApi(Protocol):
         subresource: str | None = None,
         resource_version: str | None = None,
     ) -> Object:
-        """Merge patch (null removes, lists are replaced whole). With `resource_version`: `Conflict` when the object has moved on."""
+        """Merge patch (null removes, lists are replaced whole). With `resource_version`: `Conflict` when it has moved on."""
         ...
 
     async def create(self, obj: Object) -> Object:
@@ -81,7 +81,7 @@ class KubeApi(Protocol):
     ) -> bool:
         """Delete; False when it is gone already.
 
-        `uid` and `resource_version` are preconditions (`Conflict`). `propagation` is Background, Foreground or Orphan; None keeps the
-        kind's default (Background for everything used here).
+        `uid` and `resource_version` are preconditions (`Conflict`). `propagation` is Background, Foreground or Orphan;
+        None keeps the kind's default (Background for everything used here).
         """
         ...
