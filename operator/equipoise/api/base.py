@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -45,6 +45,17 @@ class ApiModel(BaseModel):
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON in the API's own spelling, without fields that are absent (None)."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def shortened(length: int) -> Callable[[Any], Any]:
+    """Cuts texts and lists of a status to what the CRD admits: too long a message must never stop a status write."""
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, str) and len(value) > length:
+            return value[: length - 1] + "…"
+        return value[:length] if isinstance(value, list | tuple) else value
+
+    return cut
 
 
 def rules(*validations: Mapping[str, str]) -> ConfigDict:

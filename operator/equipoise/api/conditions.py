@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from equipoise.api.base import ApiModel
+from equipoise.api.base import ApiModel, shortened
 
 
 class ConditionType(StrEnum):
@@ -33,7 +33,7 @@ class Condition(ApiModel):
     """Whether it holds: True, False or Unknown."""
     reason: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
     """Why, as one CamelCase word for programs."""
-    message: Annotated[str, Field(max_length=4096)] = ""
+    message: Annotated[str, BeforeValidator(shortened(4096)), Field(max_length=4096)] = ""
     """Why, as a sentence with numbers for people."""
     observed_generation: Annotated[int, Field(ge=0)] | None = None
     """The metadata.generation that this was judged on."""

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from equipoise.api.base import ApiModel, rule, rules
 from equipoise.api.identity import Precision
-from equipoise.api.values import Quantity, parse_quantity
+from equipoise.api.values import PositiveQuantity, parse_quantity
 
 URI_PATTERN: Final = (
     r"^(hf|pvc|s3|gs)://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*(@[A-Za-z0-9._/-]+)?$|^file:///[A-Za-z0-9._/-]+$"
@@ -50,9 +50,17 @@ class ModelUri:
 class Architecture(ApiModel):
     """Figures of the model that sizing needs. Those left out are taken from the catalogue of known models."""
 
-    parameters: Quantity | None = None
+    model_config = rules(
+        rule("!has(self.parameters) || !has(self.activeParameters) || "
+             "quantity(string(self.activeParameters)).compareTo(quantity(string(self.parameters))) <= 0",
+             "activeParameters cannot be more than parameters: are they swapped?", field_path=".activeParameters"),
+        rule("!has(self.attentionHeads) || !has(self.kvHeads) || self.attentionHeads % self.kvHeads == 0",
+             "kvHeads must divide attentionHeads: take both from the model's config.json", field_path=".kvHeads"),
+    )  # fmt: skip
+
+    parameters: PositiveQuantity | None = None
     """Parameters in all, as a quantity: `8.03G` is 8.03 billion."""
-    active_parameters: Quantity | None = None
+    active_parameters: PositiveQuantity | None = None
     """Parameters used for each token, as a quantity; less than `parameters` for mixtures of experts, equal to it when left
     out."""
     layers: Annotated[int, Field(ge=1, le=1000)] | None = None

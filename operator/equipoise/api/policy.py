@@ -8,7 +8,14 @@ from typing import Annotated
 from pydantic import Field
 
 from equipoise.api.base import ApiModel, rule, rules
-from equipoise.api.values import CountOrPercent, Duration, Quantity, parse_count_or_percent, parse_duration, parse_quantity
+from equipoise.api.values import (
+    CountOrPercent,
+    Duration,
+    PositiveQuantity,
+    parse_count_or_percent,
+    parse_duration,
+    parse_quantity,
+)
 
 
 class CapacityMode(StrEnum):
@@ -58,17 +65,16 @@ class CapacitySpec(ApiModel):
     model_config = rules(
         rule("!has(self.interval) || (duration(self.interval) >= duration('1s') && duration(self.interval) <= duration('1h'))",
              "capacity.interval must lie between 1s and 1h", field_path=".interval"),
-        rule("!has(self.maxCostPerHour) || quantity(string(self.maxCostPerHour)).isGreaterThan(quantity('0'))",
-             "capacity.maxCostPerHour must be above 0 USD: raise it, or take it out for no limit", field_path=".maxCostPerHour"),
     )  # fmt: skip
 
     mode: CapacityMode = CapacityMode.AUTO
-    """Auto (decide and act), Recommend (decide and explain, change nothing) or Off (keep the counts there are; no decisions)."""
+    """Auto (decide and act), Recommend (decide and explain, change nothing) or Off (keep the counts there are; no
+    decisions). Put Off in quotes, because YAML reads it as false."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     """Rank among the services that share the pools: the higher is served first when GPUs are short."""
     max_gpus: Annotated[int, Field(ge=1, le=100_000)] | None = Field(default=None, alias="maxGPUs")
     """Most GPUs that this service may hold in all, a count. When left out: what the pools hold."""
-    max_cost_per_hour: Quantity | None = None
+    max_cost_per_hour: PositiveQuantity | None = None
     """Most that this service's GPUs may cost, in USD per hour, such as `\"42.50\"`. When left out: no limit."""
     interval: Duration | None = None
     """Least time between two decisions on this service, as a duration. When left out: every round of the operator
@@ -98,7 +104,7 @@ class RolloutSpec(ApiModel):
     """How a new template replaces the old one, over both phases together."""
 
     model_config = rules(
-        rule("!(string(self.maxUnavailable) in ['0', '0%', '00%'] && string(self.maxSurge) in ['0', '0%', '00%'])",
+        rule("!(string(self.maxUnavailable) in ['0', '0%'] && string(self.maxSurge) in ['0', '0%'])",
              "rollout.maxUnavailable and rollout.maxSurge cannot both be 0: nothing could ever be replaced; set one to 1",
              field_path=".maxUnavailable"),
         rule("duration(self.progressDeadline) >= duration('10s')",
@@ -129,6 +135,11 @@ class RolloutSpec(ApiModel):
 
 class DrainSpec(ApiModel):
     """How replicas are taken out of service."""
+
+    model_config = rules(
+        rule("duration(self.grace) >= duration('1s') && duration(self.grace) <= duration('24h')",
+             "drain.grace must lie between 1s and 24h", field_path=".grace"),
+    )  # fmt: skip
 
     grace: Duration = "5m"
     """Longest time a replica that is out of routing may take to finish its answers, as a duration; after that they are cut

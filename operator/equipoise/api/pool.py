@@ -9,7 +9,7 @@ from pydantic import Field
 from equipoise.api.base import ApiModel, ApiObject, LabelValue, rule, rules
 from equipoise.api.conditions import Condition
 from equipoise.api.identity import Precision
-from equipoise.api.values import Quantity, parse_quantity
+from equipoise.api.values import PositiveQuantity, Quantity, parse_quantity
 
 Share = Annotated[int, Field(ge=1, le=100)]
 
@@ -37,11 +37,11 @@ class Toleration(ApiModel):
 class FlopsSpec(ApiModel):
     """Dense arithmetic throughput."""
 
-    bf16: Quantity | None = None
+    bf16: PositiveQuantity | None = None
     """Dense bf16 operations per second, as a quantity: `989T` is 989 TFLOPS."""
-    fp8: Quantity | None = None
+    fp8: PositiveQuantity | None = None
     """Dense fp8 operations per second, as a quantity; absent where the device has none."""
-    int4: Quantity | None = None
+    int4: PositiveQuantity | None = None
     """Dense operations per second with int4 weights, as a quantity (weights are usually widened first: then the bf16 figure)."""
 
 
@@ -61,13 +61,13 @@ class DeviceSpec(ApiModel):
 
     name: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """Name of the device in the catalogue, or of your own for one that is not there."""
-    memory: Quantity | None = None
+    memory: PositiveQuantity | None = None
     """Memory of one GPU in bytes, as a quantity such as `80Gi`."""
-    memory_bandwidth: Quantity | None = None
+    memory_bandwidth: PositiveQuantity | None = None
     """Memory bandwidth of one GPU in bytes per second, as a quantity such as `3350G`."""
     flops: FlopsSpec = FlopsSpec()
     """Dense arithmetic throughput by precision."""
-    link_bandwidth: Quantity | None = None
+    link_bandwidth: PositiveQuantity | None = None
     """Bandwidth between GPUs of one node in bytes per second and GPU, as a quantity such as `450G` (NVLink) or `32G` (PCIe)."""
     max_tensor_parallel: Annotated[int, Field(ge=1, le=16)] | None = None
     """Largest tensor parallel size that makes sense on it, in GPUs."""
@@ -124,7 +124,7 @@ class GPUPoolSpec(ApiModel):
     """Figures of the device, to add one or to correct the catalogue."""
     network_domain: LabelValue = ""
     """Name of the network domain. KV is handed over within one domain only; pools that name none share one."""
-    network_bandwidth: Quantity | None = None
+    network_bandwidth: PositiveQuantity | None = None
     """Bandwidth of a node for KV transfer in bytes per second, as a quantity: `12.5G` is 100 Gbit/s, the value assumed when left
     out."""
     tolerations: Annotated[
@@ -174,7 +174,7 @@ class GPUPool(ApiObject):
 
     model_config = rules(
         rule("size(self.metadata.name) <= 63",
-             "the name is used as a label value: shorten it to 63 characters or fewer", field_path=".metadata.name"),
+             "the name is used as a label value: shorten it to 63 characters or fewer"),
     )  # fmt: skip
 
     kind: Literal["GPUPool"] = "GPUPool"

@@ -34,6 +34,11 @@ def _precision_known(phase: str) -> str:
     )
 
 
+def _tensor_parallel_divides(phase: str) -> str:
+    shape = f"self.phases.{phase}.shape"
+    return f"(!has({shape}) || self.model.architecture.attentionHeads % {shape}.tensorParallel == 0)"
+
+
 class InferenceServiceSpec(ApiModel):
     """What to serve, how fast, and within what bounds."""
 
@@ -56,6 +61,9 @@ class InferenceServiceSpec(ApiModel):
              "shape.precision must be that of model.weights or one under model.weights.calibrated: "
              "add it there once you have checked its answers",
              field_path=".phases"),
+        rule("!has(self.model.architecture.attentionHeads) || "
+             f"({' && '.join(_tensor_parallel_divides(phase) for phase in _PHASES)})",
+             "shape.tensorParallel must divide model.architecture.attentionHeads: choose a smaller size", field_path=".phases"),
     )  # fmt: skip
 
     model: ModelSpec
@@ -88,11 +96,12 @@ class InferenceService(ApiObject):
 
     model_config = rules(
         rule(f"size(self.metadata.name) <= {MAX_NAME_LENGTH}",
-             f"the name must have at most {MAX_NAME_LENGTH} characters, because names derived from it must fit in 63: shorten it",
-             field_path=".metadata.name"),
+             f"the name must have at most {MAX_NAME_LENGTH} characters, as names derived from it must fit in 63: shorten it"),
         rule("self.metadata.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",
              "the name must begin with a letter and hold only lower-case letters, digits and hyphens, "
-             "because a Service is named after it: rename it", field_path=".metadata.name"),
+             "because a Service is named after it: rename it"),
+        rule("!self.metadata.name.matches('-(prefill|decode|router)(-|$)')",
+             "the name must not go on with -prefill, -decode or -router, as these set derived names apart: rename it"),
     )  # fmt: skip
 
     kind: Literal["InferenceService"] = "InferenceService"

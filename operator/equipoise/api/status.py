@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
-from equipoise.api.base import ApiModel, FreeObject
+from equipoise.api.base import ApiModel, FreeObject, shortened
 from equipoise.api.conditions import Condition
 from equipoise.api.identity import Phase, ServiceKey, Shape, Variant
 from equipoise.api.values import Duration, Quantity
 
-Text = Annotated[str, Field(max_length=253)]
-Message = Annotated[str, Field(max_length=4096)]
+Text = Annotated[str, BeforeValidator(shortened(253)), Field(max_length=253)]
+Message = Annotated[str, BeforeValidator(shortened(4096)), Field(max_length=4096)]
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -144,6 +144,10 @@ class MoveStatus(ApiModel):
     """Why, as a sentence."""
 
 
+Reasons = Annotated[tuple[DecisionReason, ...], BeforeValidator(shortened(64)), Field(max_length=64, json_schema_extra=ATOMIC)]
+Moves = Annotated[tuple[MoveStatus, ...], BeforeValidator(shortened(64)), Field(max_length=64, json_schema_extra=ATOMIC)]
+
+
 class LastDecision(ApiModel):
     """The last decision and the numbers behind it."""
 
@@ -151,9 +155,9 @@ class LastDecision(ApiModel):
     """Move or Hold."""
     at_time: Text = ""
     """When the decision last changed in meaning, as an RFC 3339 time in UTC."""
-    reasons: Annotated[tuple[DecisionReason, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = ()
+    reasons: Reasons = ()
     """The rules that decided, the weightiest first."""
-    moves: Annotated[tuple[MoveStatus, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = ()
+    moves: Moves = ()
     """The steps taken."""
 
 
@@ -172,7 +176,7 @@ class Transaction(ApiModel):
     """When it began, as an RFC 3339 time in UTC."""
     deadline: Text = ""
     """When it is rolled back, as an RFC 3339 time in UTC."""
-    moves: Annotated[tuple[MoveStatus, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = ()
+    moves: Moves = ()
     """The moves it carries out."""
     message: Message = ""
     """What it waits for."""

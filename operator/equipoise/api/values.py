@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 DURATION_PATTERN: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
 QUANTITY_PATTERN: Final = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][0-9]{1,2})?$"
-COUNT_OR_PERCENT_PATTERN: Final = r"^([0-9]{1,4}|[0-9]{1,2}%|100%)$"
+COUNT_OR_PERCENT_PATTERN: Final = r"^(0|[1-9][0-9]{0,3}|(0|[1-9][0-9]?|100)%)$"
 DURATION_LENGTH: Final = 24
 QUANTITY_LENGTH: Final = 24
 
@@ -105,24 +105,53 @@ def _number_to_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-def _int_or_string(pattern: str, length: int) -> dict[str, Any]:
-    return {"x-kubernetes-int-or-string": True, "pattern": pattern, "maxLength": length}
+def _int_or_string(pattern: str, length: int, rule: str, message: str) -> WithJsonSchema:
+    """The pattern binds strings only, so a rule has to bind the numbers."""
+    return WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "pattern": pattern,
+            "maxLength": length,
+            "x-kubernetes-validations": [{"rule": rule, "message": message}],
+        }
+    )
 
+
+_NOT_NEGATIVE: Final = "type(self) == string || int(self) >= 0"
+_POSITIVE: Final = "type(self) == string ? quantity(self).isGreaterThan(quantity('0')) : int(self) > 0"
 
 Duration = Annotated[
     str,
     AfterValidator(_duration),
     WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "minLength": 2, "maxLength": DURATION_LENGTH}),
 ]
+"""A duration in Kubernetes' notation, kept as text."""
+
 Quantity = Annotated[
     str,
     BeforeValidator(_number_to_text),
     AfterValidator(_quantity),
-    WithJsonSchema(_int_or_string(QUANTITY_PATTERN, QUANTITY_LENGTH)),
+    _int_or_string(QUANTITY_PATTERN, QUANTITY_LENGTH, _NOT_NEGATIVE, "must be 0 or more: take the minus sign out"),
 ]
+"""A quantity of 0 or more in Kubernetes' notation, kept as text."""
+
+PositiveQuantity = Annotated[
+    str,
+    BeforeValidator(_number_to_text),
+    AfterValidator(_quantity),
+    _int_or_string(QUANTITY_PATTERN, QUANTITY_LENGTH, _POSITIVE, "must be above 0: correct it, or leave the field out"),
+]
+"""A quantity above 0 in Kubernetes' notation, kept as text."""
+
 CountOrPercent = Annotated[
     str,
     BeforeValidator(_number_to_text),
     AfterValidator(_count_or_percent),
-    WithJsonSchema(_int_or_string(COUNT_OR_PERCENT_PATTERN, 4)),
+    _int_or_string(
+        COUNT_OR_PERCENT_PATTERN,
+        4,
+        "type(self) == string || (int(self) >= 0 && int(self) <= 9999)",
+        "must be a count from 0 to 9999, or a percentage such as 25%",
+    ),
 ]
+"""A count, or a percentage of the replicas, kept as text."""
