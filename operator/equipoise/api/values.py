@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
@@ -17,11 +18,13 @@ COUNT_OR_PERCENT_PATTERN: Final = r"^(0|[1-9][0-9]{0,3}|(0|[1-9][0-9]?|100)%)$"
 DURATION_LENGTH: Final = 24
 QUANTITY_LENGTH: Final = 24
 
-_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_FACTORS: Final = {
-    "": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
-    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
-}  # fmt: skip
+# Decimal, so that 8.03G is 8030000000 and not the float beside it.
+_SECONDS: Final = {"h": Decimal(3600), "m": Decimal(60), "s": Decimal(1), "ms": Decimal("0.001")}
+_FACTORS: Final = {"": Decimal(1), "m": Decimal("0.001")} | {
+    suffix: base**power
+    for base, suffixes in ((Decimal(1000), ("k", "M", "G", "T", "P", "E")), (Decimal(1024), ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")))
+    for power, suffix in enumerate(suffixes, start=1)
+}
 _DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _QUANTITY_PARTS: Final = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(?:([a-zA-Z]{0,2})|[eE]([0-9]{1,2}))$")
 
@@ -32,7 +35,7 @@ def parse_duration(text: str, field: str = "") -> float:
         raise ValueError(
             f"{_at(field)}{text!r} is no duration; write numbers with a unit of ms, s, m or h, such as 500ms or 1m30s"
         )
-    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
+    return float(sum(Decimal(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text)))
 
 
 def format_duration(seconds: float) -> str:
@@ -59,7 +62,7 @@ def parse_quantity(value: str | int, field: str = "") -> float:
             f"{_at(field)}{text!r} is no quantity; write a number, with k, M, G, T, Ki, Mi, Gi or Ti after it if need be"
         )
     number, suffix, exponent = match.groups()
-    return float(number) * (10.0 ** int(exponent) if exponent else _FACTORS[suffix or ""])
+    return float(Decimal(number) * (Decimal(10) ** int(exponent) if exponent else _FACTORS[suffix or ""]))
 
 
 def format_quantity(value: float, decimals: int = 3) -> str:
