@@ -1,0 +1,112 @@
+"""All children of an InferenceService, from its spec and the allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from equipoise.api import labels
+from equipoise.api.identity import Phase, Variant
+from equipoise.api.policy import Switch
+from equipoise.api.service import InferenceService
+from equipoise.fleet.types import Pool
+from equipoise.render.context import Context
+from equipoise.render.deployments import deployment
+from equipoise.render.hashing import digest
+from equipoise.render.monitoring import engine_monitor
+from equipoise.render.names import deployment_name
+from equipoise.render.options import POD_MONITORS, Problem, Refusal, Rendering, RenderOptions
+from equipoise.render.revision import revision
+from equipoise.render.routers import router_children
+from equipoise.render.services import disruption_budget, headless_service, phase_scale
+
+
+class RenderRefused(Exception):
+    """The spec cannot be rendered; `problems` say which fields, what was found and what to do."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(str(problem) for problem in self.problems))
+
+
+def render(
+    resource: InferenceService,
+    uid: str,
+    allocation: Mapping[Variant, int | None],
+    pools: Mapping[str, Pool],
+    options: RenderOptions | None = None,
+) -> list[dict[str, Any]]:
+    """All children wanted, each the complete intent for server-side apply; `compose` says besides what had to be left out.
+
+    Raises:
+        RenderRefused: the spec asks for what cannot be rendered; nothing may be applied or deleted.
+    """
+    rendering = compose(resource, uid, allocation, pools, options)
+    if rendering.refused:
+        raise RenderRefused(rendering.problems)
+    return list(rendering.children)
+
+
+def compose(
+    resource: InferenceService,
+    uid: str,
+    allocation: Mapping[Variant, int | None],
+    pools: Mapping[str, Pool],
+    options: RenderOptions | None = None,
+) -> Rendering:
+    """The children with the problems beside them. Deterministic: equal input gives equal output, in a fixed order.
+
+    Args:
+        resource: the InferenceService.
+        uid: its uid, for the owner references; ValueError when empty: children without an owner would outlive it.
+        allocation: replicas per variant. 0 renders a Deployment without pods (what a flip may lead to); None leaves the count to
+            whoever set it, which on creation means the API server's default of 1.
+        pools: the fleet's pools by name.
+        options: what comes from the cluster and from decisions.
+    """
+    if not uid:
+        raise ValueError(f"InferenceService {resource.key}: no metadata.uid; read the object from the API server first")
+    context = Context(resource, uid, pools, options or RenderOptions(), revision(resource))
+    children: list[dict[str, Any]] = []
+    problems: list[Problem] = []
+    kept: set[str] = set()
+    for variant in sorted(allocation):
+        if variant.service != resource.key:
+            raise ValueError(f"the allocation of {resource.key} holds {variant}, a variant of another service")
+        try:
+            children.append(deployment(context, variant, allocation[variant]))
+        except Refusal as refusal:
+            problems.append(refusal.problem)
+            kept.add(deployment_name(variant))
+    for phase in Phase:
+        children += [headless_service(context, phase), disruption_budget(context, phase), phase_scale(context, phase)]
+    if POD_MONITORS in context.options.available_kinds and resource.spec.metrics.pod_monitor is Switch.AUTO:
+        children.append(engine_monitor(context))
+    notes: list[Problem] = []
+    try:
+        routing, notes = router_children(context)
+        children += routing
+    except Refusal as refusal:
+        problems.append(refusal.problem)
+    refused = any(problem.variant is None for problem in problems)
+    if refused:
+        children, kept = [], {deployment_name(variant) for variant in allocation}
+    return Rendering(
+        children=tuple(seal(child) for child in children),
+        revision=context.revision,
+        problems=tuple(dict.fromkeys([*problems, *notes])),
+        kept=frozenset(kept),
+        refused=refused,
+    )
+
+
+def seal(child: Mapping[str, Any]) -> dict[str, Any]:
+    """The child with a digest of itself in an annotation, so that a comparison also sees what is not wanted any more.
+
+    The replica count stays out: it changes through `/scale` too, and is compared as a field.
+    """
+    spec = {key: value for key, value in child.get("spec", {}).items() if key != "replicas"}
+    mark = digest({**child, "spec": spec} if "spec" in child else dict(child))
+    metadata = child["metadata"]
+    annotations = {**metadata.get("annotations", {}), labels.SPEC_HASH: mark}
+    return {**child, "metadata": {**metadata, "annotations": annotations}}

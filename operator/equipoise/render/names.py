@@ -1,0 +1,63 @@
+"""Every name and label value that Equipoise derives. Nothing else in the project builds a name.
+
+Limits (Kubernetes): Service names and label values hold at most 63 characters; a Deployment's name is also the value of
+`equipoise.dev/variant`. Distinct variants get distinct names: what is cut, or could be read in two ways, carries a digest of the
+whole variant.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from equipoise.api.identity import Phase, ServiceKey, Variant
+from equipoise.api.service import MAX_NAME_LENGTH
+from equipoise.render.hashing import digest
+
+MAX_SERVICE_NAME: Final = MAX_NAME_LENGTH
+"""Longest name of an InferenceService, as the CRD admits it: every name below fits with it (property-tested)."""
+MAX_LABEL: Final = 63
+_DIGEST_LENGTH: Final = 8
+_PHASE_INSIDE: Final = re.compile(rf"(^|-)({'|'.join(phase.value for phase in Phase)})(-|$)")
+
+
+def deployment_name(variant: Variant) -> str:
+    """Name of a variant's Deployment and value of its `equipoise.dev/variant` label.
+
+    `<service>-<phase>-<pool>-<shape>` where that is short and can be read in one way only; else cut, with a digest at the end. A
+    plain name ends in a precision and a cut one in eight hexadecimal digits, so the two never meet.
+    """
+    pool = _dns_label(variant.pool)
+    plain = f"{variant.service.name}-{variant.phase.value}-{pool}-{variant.shape}"
+    ambiguous = pool != variant.pool or bool(_PHASE_INSIDE.search(variant.service.name)) or bool(_PHASE_INSIDE.search(pool))
+    if len(plain) <= MAX_LABEL and not ambiguous:
+        return plain
+    mark = digest([variant.service.name, variant.phase.value, variant.pool, str(variant.shape)], _DIGEST_LENGTH)
+    return f"{plain[: MAX_LABEL - _DIGEST_LENGTH - 1].rstrip('-')}-{mark}"
+
+
+def phase_name(service: ServiceKey, phase: Phase) -> str:
+    """Name of a phase's headless Service, PodDisruptionBudget and PhaseScale."""
+    return f"{service.name}-{phase.value}"
+
+
+def router_name(service: ServiceKey) -> str:
+    """Name of the router's Deployment, Service, ServiceAccount, Role, RoleBinding, PodDisruptionBudget and PodMonitor."""
+    return f"{service.name}-router"
+
+
+def engines_name(service: ServiceKey) -> str:
+    """Name of what covers the engine pods of both phases: PodMonitor and InferencePool."""
+    return f"{service.name}-engines"
+
+
+def label_value(text: str) -> str:
+    """A valid label value for free text such as a model's name: other characters become `_`; a digest marks what was cut."""
+    clean = re.sub(r"[^A-Za-z0-9._-]", "_", text)
+    if len(clean) > MAX_LABEL:
+        clean = f"{clean[: MAX_LABEL - _DIGEST_LENGTH - 1]}-{digest(text, _DIGEST_LENGTH)}"
+    return clean.strip("._-") or digest(text, _DIGEST_LENGTH)
+
+
+def _dns_label(text: str) -> str:
+    return re.sub(r"[^a-z0-9-]", "-", text.lower()).strip("-")
