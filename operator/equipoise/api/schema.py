@@ -122,7 +122,7 @@ def _settle_default(schema: Schema) -> None:
     """
     if "default" not in schema:
         return
-    if schema["default"] in (None, [], "") or ("additionalProperties" in schema and not schema["default"]):
+    if schema["default"] in (None, [], "", {}):
         del schema["default"]
     elif "properties" in schema:
         schema["default"] = {name: child["default"] for name, child in schema["properties"].items() if "default" in child}
