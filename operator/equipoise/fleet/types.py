@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from equipoise.api.identity import Precision, Variant
+
+DEFAULT_NETWORK_BYTES_PER_SECOND: Final = 12.5e9  # 100 Gbit/s, the least that Mooncake (FAST'25) recommends per node
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ class Device:
     name: str
     memory_bytes: int
     memory_bytes_per_second: float
-    flops_per_second: Mapping[Precision, float]
+    flops_per_second: Mapping[Precision, float] = field(hash=False)  # a precision without kernels on this device is left out
     link_bytes_per_second: float
     max_tensor_parallel: int
     prefill_compute_efficiency: float
@@ -60,7 +63,7 @@ class Pool:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, str], ...] = ()
     network_domain: str = ""
-    network_bytes_per_second: float = 12.5e9  # 100 Gbit/s, the least that Mooncake (FAST'25) recommends per node
+    network_bytes_per_second: float = DEFAULT_NETWORK_BYTES_PER_SECOND
     price_source: str = ""
 
     @property

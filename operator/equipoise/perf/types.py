@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from equipoise.api.identity import Phase, Precision
@@ -9,7 +10,11 @@ from equipoise.api.identity import Phase, Precision
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What sizing needs to know of a model. `active_parameters` differs from `parameters` for mixtures of experts."""
+    """What sizing needs to know of a model. `active_parameters` differs from `parameters` for mixtures of experts.
+
+    `embedding_parameters` is one token table (vocabulary x hidden size): kept in 16 bits whatever the precision, and a step reads only
+    rows of it. A model whose output layer has weights of its own (`tied_embeddings` false) holds a second table that every step reads.
+    """
 
     name: str
     parameters: float
@@ -22,11 +27,22 @@ class ModelFacts:
     max_context_tokens: int
     precisions: tuple[Precision, ...] = (Precision.BF16,)
     source: str = ""
+    embedding_parameters: float = 0.0
+    tied_embeddings: bool = False
+    kv_bytes_override: int | None = None  # for attention that keeps something else than keys and values: latent attention (MLA)
+    measured_weight_bytes: tuple[tuple[Precision, float], ...] = ()  # of a published checkpoint, where the formula does not hold
 
     @property
     def kv_bytes_per_token(self) -> int:
         """Key and value of one token over all layers, two bytes an element (the engines' default KV precision)."""
+        if self.kv_bytes_override is not None:
+            return self.kv_bytes_override
         return 2 * 2 * self.layers * self.kv_heads * self.head_dim
+
+    @property
+    def is_mixture_of_experts(self) -> bool:
+        """Whether a token uses only part of the weights."""
+        return self.active_parameters < self.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +58,19 @@ class Workload:
     def uncached_prompt_tokens(self) -> float:
         """Mean prompt tokens that prefill has to compute."""
         return self.mean_prompt_tokens * (1.0 - self.prefix_hit_share)
+
+    def rounded(self, step: float = 0.02) -> Workload:
+        """The same traffic to the nearest `step` (2 %), so that noise changes neither capacities nor what is cached for them."""
+
+        def near(value: float) -> float:
+            return value if value <= 0 else math.exp(round(math.log(value) / math.log1p(step)) * math.log1p(step))
+
+        return Workload(
+            mean_prompt_tokens=near(self.mean_prompt_tokens),
+            mean_output_tokens=near(self.mean_output_tokens),
+            prefix_hit_share=round(self.prefix_hit_share / step) * step,
+            prompt_tokens_second_moment=near(squared) if (squared := self.prompt_tokens_second_moment) is not None else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +119,10 @@ class ReplicaCapacity:
     max_batch: int
     kv_tokens: int
     service_seconds: float
-    binds: str  # what limits it: compute, bandwidth, kv memory, target
+    binds: str  # what limits it: compute, target, kv memory, batch limit, network
     source: str
+    utilisation: float = 1.0  # what `tokens_per_second` is of the replica's peak: the rest is room for queueing at the percentile
+    attainable_share: float = 1.0  # requests short enough for an idle replica to meet the target; more replicas do not raise it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,57 @@
+"""What one ready replica sustains inside the targets, per phase."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from equipoise.api.identity import Phase, Shape
+from equipoise.fleet.types import Device
+from equipoise.perf.capacity.decode import decode_capacity
+from equipoise.perf.capacity.prefill import prefill_capacity
+from equipoise.perf.capacity.transfer import kv_transfer_seconds, most_prompt_tokens_per_second
+from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, Targets, Workload
+
+
+def replica_capacity(
+    phase: Phase,
+    model: ModelFacts,
+    device: Device,
+    shape: Shape,
+    workload: Workload,
+    targets: Targets,
+    *,
+    network_bytes_per_second: float,
+    kv_hop: bool = True,
+    replicas_sharing_queue: int = 1,
+) -> ReplicaCapacity | Refusal:
+    """Tokens/s that one ready replica sustains inside the targets, or a Refusal with numbers; never zero, never infinite.
+
+    `network_bytes_per_second` is the replica's link to the other phase. `kv_hop` False: both phases in one engine, so nothing is moved.
+    `replicas_sharing_queue` > 1 counts on a router that sends each prompt to the least loaded of so many replicas: less waiting at the same load.
+    Results are cached by value; round what you observe (`Workload.rounded`) to make use of it.
+    """
+    return _cached(phase, model, device, shape, workload, targets, network_bytes_per_second, kv_hop, replicas_sharing_queue)
+
+
+@lru_cache(maxsize=65536)
+def _cached(
+    phase: Phase,
+    model: ModelFacts,
+    device: Device,
+    shape: Shape,
+    workload: Workload,
+    targets: Targets,
+    network_bytes_per_second: float,
+    kv_hop: bool,
+    servers: int,
+) -> ReplicaCapacity | Refusal:
+    if kv_hop and network_bytes_per_second <= 0:
+        return Refusal(
+            "NoNetwork", f"the link between the phases is given as {network_bytes_per_second:g} bytes/s, so no KV can move"
+        )
+    if phase is Phase.PREFILL:
+        return prefill_capacity(model, device, shape, workload, targets, network_bytes_per_second, kv_hop, servers)
+    return decode_capacity(model, device, shape, workload, targets, network_bytes_per_second, kv_hop)
+
+
+__all__ = ["kv_transfer_seconds", "most_prompt_tokens_per_second", "replica_capacity"]
