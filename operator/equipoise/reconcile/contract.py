@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from equipoise.api.identity import ServiceKey
 from equipoise.reconcile.clock import Clock
@@ -30,6 +30,15 @@ class App(Protocol):
 
     def affected_keys(self, kind: Kind, obj: Object) -> Set[ServiceKey]:
         """Services to look at again because this object came, changed or went. Called with old and new state; no I/O."""
+        ...
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """An application that holds something open (a session to Prometheus) and wants to be told of the end."""
+
+    async def close(self) -> None:
+        """Called once, after the last reconcile and the last round."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -155,6 +155,17 @@ class Metrics:
         self._variants.pop(key, None)
         for metric in self._of_services:
             metric.remove_by_labels({"namespace": key.namespace, "service": key.name})
+
+    def retain(self, services: Set[ServiceKey]) -> None:
+        """Remove the series of every service that is not among these: a round under way may write after `forget`."""
+        known = {
+            ServiceKey(sample.labels["namespace"], sample.labels["service"])
+            for metric in self._of_services
+            for family in metric.collect()
+            for sample in family.samples
+        }
+        for key in known - services:
+            self.forget(key)
 
     def _histogram(self, name: str, text: str, labels: Iterable[str], buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, text, tuple(labels), buckets=buckets, registry=self.registry)

@@ -43,6 +43,7 @@ class Store:
     def __init__(self) -> None:
         self._tables: dict[Kind, _Table] = {}
         self._listeners: list[Listener] = []
+        self._denied: dict[Kind, str] = {}
 
     def subscribe(self, listener: Listener) -> None:
         """Call `listener` for every change that means something (a new resourceVersion alone does not)."""
@@ -60,13 +61,19 @@ class Store:
         """Make the store equal to a whole list (of one namespace, or all), but for what is newer. Returns changes."""
         table = self._table(kind)
         table.listed = True
+        self._denied.pop(kind, None)
         return sum(self._tell(kind, change) for change in table.replace(listing, namespace))
 
-    def drop(self, kind: Kind) -> int:
-        """The cluster no longer serves this kind: everything of it is gone."""
+    def deny(self, kind: Kind, reason: str) -> int:
+        """Note that this kind cannot be read (RBAC) or is not served: what was held of it is gone. Unknown is not none."""
         count = self.replace(kind, Listing([], ""))
         self._table(kind).listed = False
+        self._denied[kind] = reason
         return count
+
+    def denied(self, kind: Kind) -> str | None:
+        """Why nothing is known of this kind; None when it can be read."""
+        return self._denied.get(kind)
 
     def listed(self, kind: Kind) -> bool:
         """Whether a whole list of this kind has been taken in: before that, absent does not mean gone."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from equipoise.api import labels
-from equipoise.reconcile.kube.kinds import CUSTOM_RESOURCE_DEFINITION, NODE, POD, REPLICA_SET, Kind
+from equipoise.reconcile.kube.kinds import HORIZONTAL_POD_AUTOSCALER, NODE, POD, REPLICA_SET, Kind
 from equipoise.reconcile.kube.protocol import Object
 
 _METADATA: Final = (
@@ -122,14 +122,10 @@ def _replica_set(obj: Object) -> Object:
     return kept
 
 
-def _custom_resource_definition(obj: Object) -> Object:
-    """Who serves what, and whether it is established; never the schemas, which weigh megabytes on a busy cluster."""
-    kept: Object = _pick(obj, ("apiVersion", "kind"))
-    kept["metadata"] = _pick(obj.get("metadata"), ("name", "uid", "resourceVersion", "deletionTimestamp"))
-    spec = obj.get("spec") or {}
-    kept["spec"] = _pick(spec, ("group", "names", "scope"))
-    kept["spec"]["versions"] = [_pick(version, ("name", "served")) for version in spec.get("versions") or ()]
-    kept["status"] = {"conditions": _conditions(obj.get("status") or {})}
+def _autoscaler(obj: Object) -> Object:
+    """What it scales and how far: enough to tell a PhaseScale's own autoscaler from a stranger on one of our Deployments."""
+    kept = _head(obj)
+    kept["spec"] = _pick(obj.get("spec"), ("scaleTargetRef", "minReplicas", "maxReplicas"))
     return kept
 
 
@@ -137,5 +133,5 @@ _SHRINK: Final[Mapping[Kind, Callable[[Object], Object | None]]] = {
     POD: _pod,
     NODE: _node,
     REPLICA_SET: _replica_set,
-    CUSTOM_RESOURCE_DEFINITION: _custom_resource_definition,
+    HORIZONTAL_POD_AUTOSCALER: _autoscaler,
 }

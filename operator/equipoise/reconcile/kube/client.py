@@ -43,7 +43,13 @@ class KubeClient:
             return None
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, *, label_selector: str = "", field_selector: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        keep: Callable[[Object], Object | None] | None = None,
     ) -> Listing:
         """See KubeApi. A list whose continuation expires between pages (410) starts over once, in one piece."""
         query = {"limit": str(self._page_size)}
@@ -52,12 +58,12 @@ class KubeClient:
         if field_selector:
             query["fieldSelector"] = field_selector
         try:
-            return await self._pages(kind, namespace, query)
+            return await self._pages(kind, namespace, query, keep)
         except ApiError as error:
             if error.status != 410:
                 raise
         query.pop("limit")
-        return await self._pages(kind, namespace, query)
+        return await self._pages(kind, namespace, query, keep)
 
     async def apply(self, obj: Object, *, force: bool = True, dry_run: bool = False) -> Object:
         """See KubeApi."""
@@ -138,7 +144,9 @@ class KubeClient:
             return False
         return True
 
-    async def _pages(self, kind: Kind, namespace: str | None, query: dict[str, str]) -> Listing:
+    async def _pages(
+        self, kind: Kind, namespace: str | None, query: dict[str, str], keep: Callable[[Object], Object | None] | None
+    ) -> Listing:
         items: list[Object] = []
         query = dict(query)
         while True:
@@ -147,7 +155,9 @@ class KubeClient:
             for item in page.get("items") or ():
                 item.setdefault("apiVersion", kind.api_version)
                 item.setdefault("kind", kind.kind)
-                items.append(item)
+                kept = keep(item) if keep else item
+                if kept is not None:
+                    items.append(kept)
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 return Listing(items, str(metadata.get("resourceVersion") or ""))

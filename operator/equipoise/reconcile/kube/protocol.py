@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from equipoise.reconcile.kube.kinds import Kind
@@ -30,9 +31,18 @@ class KubeApi(Protocol):
         ...
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, *, label_selector: str = "", field_selector: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        keep: Callable[[Object], Object | None] | None = None,
     ) -> Listing:
-        """All objects of a kind (pages of 500), in one namespace or in all. `KindNotServed` when the cluster has no such kind."""
+        """All objects of a kind (pages of 500), in one namespace or in all. `KindNotServed` when the cluster has no such kind.
+
+        `keep` cuts each object down, or drops it with None, page by page: a whole cluster's pods would not fit in memory.
+        """
         ...
 
     async def apply(self, obj: Object, *, force: bool = True, dry_run: bool = False) -> Object:
