@@ -10,7 +10,7 @@ from equipoise.api.identity import Variant
 from equipoise.api.pool import GPUPool
 from equipoise.fleet.accounting import Holdings, holdings
 from equipoise.fleet.gpu_pools import device_from_spec, read_gpu_pools
-from equipoise.fleet.grouping import Group, GpuNode, group_by_device, majority, node_names, read_nodes
+from equipoise.fleet.grouping import GpuNode, Group, group_by_device, majority, node_names, read_nodes
 from equipoise.fleet.naming import pool_name, unused_name
 from equipoise.fleet.prices import default_price
 from equipoise.fleet.types import DEFAULT_NETWORK_BYTES_PER_SECOND, Fleet, NodeCapacity, Pool
@@ -26,8 +26,9 @@ def discover(
 ) -> Fleet:
     """Pools of whole GPUs with what is free on each node, and everything that was not understood as `problems`.
 
-    `own` says which variant a pod belongs to, None for pods of others. A GPUPool takes the nodes its selector matches (overlap: the first by
-    name); the rest is grouped by device. Never raises for what the cluster holds: what cannot be read is left out and named.
+    `own` says which variant a pod belongs to, None for pods of others. A GPUPool takes the nodes its selector matches (overlap:
+    the first by name); the rest is grouped by device. Never raises for what the cluster holds: what cannot be read is left out
+    and named.
     """
     problems: list[str] = []
     definitions = read_gpu_pools(gpu_pools, problems)
@@ -57,7 +58,8 @@ def _defined_pool(
             lost[taken[node.name]].append(node)
     for other, both in sorted(lost.items()):
         problems.append(
-            f"GPUPools {other} and {name} both select {node_names(both)}; {other} has them, as the first by name; make the selectors disjoint"
+            f"GPUPools {other} and {name} both select {node_names(both)}; {other} has them, as the first by name; "
+            "make the selectors disjoint"
         )
     selected = [node for node in selected if node.name not in taken]
     if not selected:
@@ -78,7 +80,8 @@ def _defined_pool(
     device = device_from_spec(spec.device, chosen.device)
     if device is None:
         problems.append(
-            f"GPUPool {name}: no label on {node_names(selected)} tells the device; set spec.device.name to one of the catalogue or spec.device.memory"
+            f"GPUPool {name}: no label on {node_names(selected)} tells the device; set spec.device.name to one of the catalogue, "
+            "or spec.device.memory"
         )
         return None
     if chosen.problem and spec.device.name is None and spec.device.memory_bytes is None:
@@ -110,8 +113,8 @@ def _discovered_pools(nodes: Sequence[GpuNode], held: Holdings, names: set[str],
     unlabelled = groups.pop(None, [])
     if unlabelled:
         problems.append(
-            f"{node_names(unlabelled)}: GPUs, but no label names the product; run GPU Feature Discovery (or AMD's node labeller) there, or "
-            "create a GPUPool that selects them and says spec.device"
+            f"{node_names(unlabelled)}: GPUs, but no label names the product; run GPU Feature Discovery (or AMD's node "
+            "labeller) there, or create a GPUPool that selects them and says spec.device"
         )
     pools = []
     for device, members in sorted(groups.items(), key=lambda item: "" if item[0] is None else item[0].name):
@@ -121,8 +124,8 @@ def _discovered_pools(nodes: Sequence[GpuNode], held: Holdings, names: set[str],
         left_out = [node for node in members if node not in group.nodes]
         if left_out:
             problems.append(
-                f"{node_names(left_out)}: same device as {node_names(group.nodes)} ({device.name}) under another label, which one node selector "
-                "cannot cover; left out: create a GPUPool for them"
+                f"{node_names(left_out)}: same device as {node_names(group.nodes)} ({device.name}) under another label, "
+                "which one node selector cannot cover; left out: create a GPUPool for them"
             )
         if group.problem:
             problems.append(f"{node_names(group.nodes)}: {group.problem}")

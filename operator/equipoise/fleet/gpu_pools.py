@@ -38,7 +38,8 @@ def read_gpu_pools(objects: Iterable[Mapping[str, Any]], problems: list[str]) ->
 
 
 def device_from_spec(spec: DeviceSpec, recognised: Device | None) -> Device | None:
-    """The device of a GPUPool: the named one of the catalogue, else the recognised one, else a generic one; then the user's own figures.
+    """The device of a GPUPool: the named one of the catalogue, else the recognised one, else a generic one; then the user's own
+    figures.
 
     None when neither labels nor spec say how much memory there is.
     """

@@ -58,7 +58,9 @@ class Group:
         return f"{self.device.name if self.device else 'unknown'} ({node_names(self.nodes)})"
 
     def selector(self, all_nodes: Sequence[GpuNode]) -> dict[str, str]:
-        """Labels that select these nodes and no other device: the product, and the memory only where the product alone would not do."""
+        """Labels that select these nodes and no other device: the product, and the memory only where the product alone would
+        not do.
+        """
         product = self.nodes[0].product if self.nodes else None
         if product is None:
             return {}
@@ -115,7 +117,9 @@ def group_by_device(nodes: Iterable[GpuNode]) -> dict[Device | None, list[GpuNod
 
 
 def majority(groups: Mapping[Device | None, Sequence[GpuNode]], *, by_label: bool = False) -> Group:
-    """The device with most GPUs (ties: first by name); `by_label` splits further by resource and product label, which a selector cannot join."""
+    """The device with most GPUs (ties: first by name); `by_label` splits further by resource and product label, which a
+    selector cannot join.
+    """
     candidates: dict[tuple[str, str, str], list[GpuNode]] = defaultdict(list)
     for device, nodes in groups.items():
         for node in nodes:

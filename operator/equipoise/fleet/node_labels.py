@@ -13,7 +13,8 @@ from equipoise.fleet.catalogue.identify import Identified, recognise
 # Extended resources whose unit is one GPU, in the order in which a node is asked for them.
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "gpu.intel.com/i915")
 
-# Labels that name the product, most exact first: GPU Feature Discovery, AMD's node labeller, Intel's feature rules, Karpenter, EKS, GKE.
+# Labels that name the product, most exact first: GPU Feature Discovery, AMD's node labeller, Intel's feature rules, Karpenter,
+# EKS, GKE.
 PRODUCT_LABELS: Final = (
     "nvidia.com/gpu.product",
     "amd.com/gpu.product-name",
@@ -71,7 +72,10 @@ def not_whole(labels: Mapping[str, str]) -> str:
     """
     product = labels.get("nvidia.com/gpu.product", "")
     if re.search(r"-MIG-", product, re.IGNORECASE):
-        return f"its GPUs are MIG slices ({product}), for which no step times are known; turn MIG off there (nvidia.com/mig.config: all-disabled)"
+        return (
+            f"its GPUs are MIG slices ({product}), for which no step times are known; turn MIG off there "
+            "(nvidia.com/mig.config: all-disabled)"
+        )
     strategy = labels.get(SHARING_LABEL, "none")
     replicas = labels.get(REPLICAS_LABEL, "1")
     if strategy not in {"", "none"} or product.upper().endswith("-SHARED") or (replicas.isdigit() and int(replicas) > 1):

@@ -19,8 +19,9 @@ def holds_resources(pod: Mapping[str, Any]) -> bool:
 def gpu_request(pod: Mapping[str, Any], resource_name: str) -> int:
     """What the scheduler reserves of an extended resource for this pod, as a count.
 
-    The larger of all containers and sidecars together and of each init container with the sidecars started before it, plus overhead
-    (Kubernetes: "Resource sharing within containers"). Requests of an extended resource equal its limits; either may be left out.
+    The larger of all containers and sidecars together and of each init container with the sidecars started before it, plus
+    overhead (Kubernetes: "Resource sharing within containers"). Requests of an extended resource equal its limits; either may
+    be left out.
     """
     spec = _mapping(pod.get("spec"))
     sidecars = 0

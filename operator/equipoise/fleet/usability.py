@@ -26,7 +26,8 @@ def unusable_reason(node: Mapping[str, Any], tolerations: Sequence[Mapping[str, 
     for taint in _items(spec.get("taints")):
         if taint.get("effect") in _BLOCKING and taint.get("key") not in _IMPLIED and not tolerated(taint, tolerations):
             value = f"={taint['value']}" if taint.get("value") else ""
-            return f"tainted {taint.get('key')}{value}:{taint.get('effect')}, which engines do not tolerate; add a toleration to its GPUPool"
+            name = f"{taint.get('key')}{value}:{taint.get('effect')}"
+            return f"tainted {name}, which engines do not tolerate; add a toleration to its GPUPool"
     return ""
 
 

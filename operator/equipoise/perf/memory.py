@@ -1,7 +1,7 @@
 """Does a replica fit, how many KV tokens does it hold, and which shapes make sense on a device.
 
-Memory of one GPU: a share for the engine (vLLM's and SGLang's default 0.9), less its part of the weights, less what activations and
-captured graphs take. What is left holds KV.
+Memory of one GPU: a share for the engine (vLLM's and SGLang's default 0.9), less its part of the weights, less what activations
+and captured graphs take. What is left holds KV.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from equipoise.fleet.types import Device
 from equipoise.perf.types import ModelFacts, Refusal
 
 ENGINE_MEMORY_SHARE: Final = 0.9
-# Activations, captured graphs, communication buffers. 4.8 GB meets the KV capacity of all entries of the fitted table on devices of 48 GB and more
-# (4.5 for 8B, 4.8-5.0 per GPU for 32B and 70B); 1.7 GB is what vLLM 0.19 left unused for KV on a real RTX 4090 (41,408 KV tokens). In between, a straight line, so that more memory never means fewer tokens.
+# Activations, captured graphs, communication buffers. 4.8 GB meets the KV capacity of all entries of the fitted table on
+# devices of 48 GB and more (4.5 for 8B, 4.8-5.0 per GPU for 32B and 70B); 1.7 GB is what vLLM 0.19 left unused for KV on a real
+# RTX 4090 (41,408 KV tokens). In between, a straight line, so that more memory never means fewer tokens.
 LARGE_DEVICE_RESERVE_BYTES: Final = 4.8e9
 SMALL_DEVICE_RESERVE_BYTES: Final = 1.7e9
 SMALL_DEVICE_BYTES: Final = 26e9
@@ -25,7 +26,8 @@ LARGE_DEVICE_BYTES: Final = 48e9
 MINIMUM_KV_TOKENS: Final = 4096  # less holds not even one long chat request, so such a replica is no use to anyone
 LARGEST_OVER_SMALLEST: Final = 4  # tensor parallel sizes offered: the smallest that fits, up to this many times it
 
-# Bytes a parameter takes outside the token tables. INT4: four bits, plus a 16-bit scale and a 4-bit zero point for each group of 128 weights.
+# Bytes a parameter takes outside the token tables. INT4: four bits, plus a 16-bit scale and a 4-bit zero point for each group of
+# 128 weights.
 _BYTES_PER_PARAMETER: Final[dict[Precision, float]] = {Precision.BF16: 2.0, Precision.FP8: 1.0, Precision.INT4: 0.5 + 2.5 / 128}
 _PREFERENCE: Final = (Precision.BF16, Precision.FP8, Precision.INT4)
 
@@ -42,15 +44,17 @@ def weight_bytes(model: ModelFacts, precision: Precision) -> float:
 def read_weight_bytes(model: ModelFacts, precision: Precision) -> float:
     """Bytes of weights that one decode step reads: all but the input table, of which a step reads only rows.
 
-    Mixtures of experts are counted whole: at the batch sizes that decode runs at, nearly every expert has a token (64 tokens, 8 of 128
-    experts each: 98 %), so this is exact where capacity is decided and pessimistic for a nearly idle replica.
+    Mixtures of experts are counted whole: at the batch sizes that decode runs at, nearly every expert has a token (64 tokens, 8
+    of 128 experts each: 98 %), so this is exact where capacity is decided and pessimistic for a nearly idle replica.
     """
     table = 0.0 if model.tied_embeddings else model.embedding_parameters * 2.0
     return weight_bytes(model, precision) - table
 
 
 def kv_bytes_per_gpu(model: ModelFacts, shape: Shape) -> float:
-    """KV bytes of one token on one GPU. Heads are shared out; a head is never split, so with fewer heads than GPUs it is kept several times."""
+    """KV bytes of one token on one GPU. Heads are shared out; a head is never split, so with fewer heads than GPUs it is
+    kept several times.
+    """
     heads_on_gpu = math.ceil(model.kv_heads / shape.tensor_parallel)
     return model.kv_bytes_per_token * heads_on_gpu / model.kv_heads / shape.pipeline_parallel
 
@@ -63,7 +67,9 @@ def reserve_bytes(device: Device) -> float:
 
 @lru_cache(maxsize=4096)
 def kv_capacity_tokens(model: ModelFacts, device: Device, shape: Shape) -> int | Refusal:
-    """KV tokens that one replica holds, all sequences together; a Refusal when it does not fit or the shape is impossible here."""
+    """KV tokens that one replica holds, all sequences together; a Refusal when it does not fit or the shape is impossible
+    here.
+    """
     impossible = shape_refusal(model, device, shape)
     if impossible is not None:
         return impossible
@@ -76,7 +82,8 @@ def kv_capacity_tokens(model: ModelFacts, device: Device, shape: Shape) -> int |
         return Refusal(
             "DoesNotFit",
             f"{model.name} as {shape} needs {needed / 1e9:.1f} GB on each GPU ({per_gpu / 1e9:.1f} GB of weights, the rest KV of "
-            f"{MINIMUM_KV_TOKENS} tokens); {device.name} has {budget / 1e9:.1f} GB for them: {(needed - budget) / 1e9:.1f} GB missing",
+            f"{MINIMUM_KV_TOKENS} tokens); {device.name} has {budget / 1e9:.1f} GB for them: "
+            f"{(needed - budget) / 1e9:.1f} GB missing",
         )
     return tokens
 
@@ -119,8 +126,8 @@ def shapes(
 ) -> tuple[Shape, ...] | Refusal:
     """Shapes worth considering on a device, fewest GPUs first, then the more exact precision.
 
-    Only shapes inside one node. `wanted` is taken as it is, and only checked. `precisions` are those the user allows (default: the model's
-    own). When nothing fits, the Refusal names the closest miss and the memory it lacks.
+    Only shapes inside one node. `wanted` is taken as it is, and only checked. `precisions` are those the user allows (default:
+    the model's own). When nothing fits, the Refusal names the closest miss and the memory it lacks.
     """
     if wanted is not None:
         capacity = kv_capacity_tokens(model, device, wanted)
@@ -176,6 +183,6 @@ def _nothing_fits(
         return refusals[-1]
     return Refusal(
         "DoesNotFit",
-        f"{model.name} in {smallest.value} needs {needed / 1e9:.1f} GB for weights and the least KV; {widest} x {device.name}, the most one "
-        f"replica can use here, have {has / 1e9:.1f} GB: {(needed - has) / 1e9:.1f} GB missing",
+        f"{model.name} in {smallest.value} needs {needed / 1e9:.1f} GB for weights and the least KV; {widest} x {device.name}, "
+        f"the most one replica can use here, have {has / 1e9:.1f} GB: {(needed - has) / 1e9:.1f} GB missing",
     )

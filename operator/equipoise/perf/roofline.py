@@ -1,11 +1,14 @@
 """Step times from data-sheet figures and the efficiencies of the device catalogue, for what the fitted table does not hold.
 
-Prefill is bound by compute, decode by reading weights and KV. The same form as the table, so the rest of the room does not care which it was:
+Prefill is bound by compute, decode by reading weights and KV. The same form as the table, so the rest of the room does not care
+which it was:
 
     prefill per token          2 x active parameters / (tensor parallel x compute efficiency x FLOPS) + all-reduce bytes / link
     prefill per token squared  2 x layers x heads x head dim / (tensor parallel x attention share x compute efficiency x FLOPS)
-    prefill constant           half the time of reading the weights once: at short prompts a step is bound by the weights, at long ones by
-                               compute, and half is where the straight line of all fitted entries crosses zero (.26 to .85, median .54)
+    prefill constant           half the time of reading the weights once: at short prompts a step is bound by the weights, at
+    long ones by
+                               compute, and half is where the straight line of all fitted entries crosses zero (.26 to .85,
+                               median .54)
     decode constant            weights / (tensor parallel x weight efficiency x bandwidth) + all-reduce latency + engine overhead
     decode per sequence        the compute of one token at peak rate (fitted entries: 0.6 to 1.9 of it) + all-reduce bytes / link
     decode per context token   KV bytes / (KV efficiency x bandwidth)
@@ -24,8 +27,8 @@ from equipoise.perf.types import ModelFacts, StepTimes
 # Of the compute efficiency of matrix products, what attention kernels reach; median over the fitted entries.
 ATTENTION_SHARE: Final = 0.65
 CONSTANT_SHARE_OF_WEIGHT_READ: Final = 0.5
-# Mixtures of experts in prefill against dense models: gpt-oss-120b on H200 does 33,821 prompt tokens/s (llm-d guide), .35 of the peak
-# where dense models reach .68 net.
+# Mixtures of experts in prefill against dense models: gpt-oss-120b on H200 does 33,821 prompt tokens/s (llm-d guide), .35 of
+# the peak where dense models reach .68 net.
 EXPERTS_COMPUTE_SHARE: Final = 0.5
 # Scheduling, sampling and launch of one step, vLLM with captured graphs.
 ENGINE_OVERHEAD_SECONDS: Final = 0.0015

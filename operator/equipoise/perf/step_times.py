@@ -14,7 +14,9 @@ from equipoise.perf.types import ModelFacts, Refusal, StepTimes
 
 @lru_cache(maxsize=8192)
 def step_times(model: ModelFacts, device: Device, shape: Shape) -> StepTimes | Refusal:
-    """Step times of one replica of this shape on this device; a Refusal when the shape cannot run here (memory is not looked at)."""
+    """Step times of one replica of this shape on this device; a Refusal when the shape cannot run here (memory is not looked
+    at).
+    """
     refusal = shape_refusal(model, device, shape)
     if refusal is not None:
         return refusal

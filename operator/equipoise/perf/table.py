@@ -3,9 +3,11 @@
 Form: DistServe (OSDI'24). prefill of a batch = a + b x sum(L) + c x sum(L^2); one decode step = a + b x batch + c x sum(context).
 Milliseconds here, as fitted; seconds outside. Sources:
 
-- all but rtx4090: least squares over the vLLM tables ("silicon") of aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), bf16, mean relative
+- all but rtx4090: least squares over the vLLM tables ("silicon") of aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), bf16, mean
+relative
   error 1-6 % per entry. aiconfigurator itself multiplies these tables by 1.10 (prefill) and 1.08 (decode) to meet measured
-  serving; against its own 200 measured vLLM and TensorRT-LLM rows the bare tables are 7-11 % too fast. The same corrections apply here.
+  serving; against its own 200 measured vLLM and TensorRT-LLM rows the bare tables are 7-11 % too fast. The same corrections
+  apply here.
 - rtx4090: kernel timings of a vLLM 0.19 layer profile (LLMServingSim 2.0, MIT). Correction: see RTX4090 below.
 """
 
@@ -62,7 +64,7 @@ class Entry:
     def step_times(self) -> StepTimes:
         """The row as a serving engine runs it, in seconds."""
         prefill, decode = self.correction.prefill / 1e3, self.correction.decode / 1e3
-        source = f"fitted table: {self.family.name} on {self.device}, tensor parallel {self.tensor_parallel} ({self.correction.source})"
+        case = f"{self.family.name} on {self.device}, tensor parallel {self.tensor_parallel}"
         return StepTimes(
             prefill_constant=self.prefill_ms[0] * prefill,
             prefill_per_token=self.prefill_ms[1] * prefill,
@@ -70,7 +72,7 @@ class Entry:
             decode_constant=self.decode_ms[0] * decode,
             decode_per_sequence=self.decode_ms[1] * decode,
             decode_per_context_token=self.decode_ms[2] * decode,
-            source=source,
+            source=f"fitted table: {case} ({self.correction.source})",
         )
 
 
@@ -113,7 +115,9 @@ _BY_DEVICE: Final[dict[tuple[str, int], tuple[Entry, ...]]] = {
 
 @lru_cache(maxsize=4096)
 def fitted_step_times(model: ModelFacts, device: Device, shape: Shape) -> StepTimes | None:
-    """The fitted row for exactly this model family, device and shape; None when there is none. No row is stretched to other models."""
+    """The fitted row for exactly this model family, device and shape; None when there is none. No row is stretched to other
+    models.
+    """
     if device.fitted_name is None or shape.precision is not Precision.BF16 or shape.pipeline_parallel != 1:
         return None
     for entry in _BY_DEVICE.get((device.fitted_name, shape.tensor_parallel), ()):

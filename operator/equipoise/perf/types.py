@@ -12,8 +12,9 @@ from equipoise.api.identity import Phase, Precision
 class ModelFacts:
     """What sizing needs to know of a model. `active_parameters` differs from `parameters` for mixtures of experts.
 
-    `embedding_parameters` is one token table (vocabulary x hidden size): kept in 16 bits whatever the precision, and a step reads only
-    rows of it. A model whose output layer has weights of its own (`tied_embeddings` false) holds a second table that every step reads.
+    `embedding_parameters` is one token table (vocabulary x hidden size): kept in 16 bits whatever the precision, and a step
+    reads only rows of it. A model whose output layer has weights of its own (`tied_embeddings` false) holds a second table that
+    every step reads.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """From a product label and a memory label to a device.
 
-Product and memory together make the device: "A100" alone says neither 40 nor 80 GB. Labels are those of NVIDIA GPU Feature Discovery
-(`NVIDIA-H100-80GB-HBM3`, `Tesla-T4`), of AMD's node labeller (`AMD_Instinct_MI300X_OAM`), of Karpenter (`l40s`) and of GKE
-(`nvidia-tesla-a100`); all are compared without vendor words, case and separators.
+Product and memory together make the device: "A100" alone says neither 40 nor 80 GB. Labels are those of NVIDIA GPU Feature
+Discovery (`NVIDIA-H100-80GB-HBM3`, `Tesla-T4`), of AMD's node labeller (`AMD_Instinct_MI300X_OAM`), of Karpenter (`l40s`) and
+of GKE (`nvidia-tesla-a100`); all are compared without vendor words, case and separators.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from equipoise.fleet.catalogue import DEVICES
 from equipoise.fleet.catalogue.workstation import GENERIC, MIB
 from equipoise.fleet.types import Device
 
-# Drivers reserve a few per cent (ECC, firmware) and vendors count in GB or GiB: a known product may report this much less or more.
+# Drivers reserve a few per cent (ECC, firmware) and vendors count in GB or GiB: a known product may report this much less or
+# more.
 MEMORY_TOLERANCE: Final = 0.10
 
 # Product pattern, and the devices it may mean; memory decides between them. The first pattern that matches wins.
@@ -40,7 +41,8 @@ _PRODUCTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (r"(ARC-)?(PRO-)?B60", ("Arc-Pro-B60",)),
     (r"MI300X", ("MI300X",)),
 )
-# What may stand beside the product's own name: form factor, memory size and kind, never another product's suffix (A100X, RTX 4090 D).
+# What may stand beside the product's own name: form factor, memory size and kind, never another product's suffix (A100X, RTX
+# 4090 D).
 _SUFFIX: Final = r"(-(SXM[0-9]?|PCIE|NVL|MEGA|OAM|HBM[0-9]E?|[0-9]+GI?B|GRAPHICS|VF))*"
 _ALIASES: Final[dict[str, str]] = {"NVIDIA-TESLA-A100": "A100-40GB"}  # GKE's name, which says no size and means 40 GB
 _VENDOR_WORDS: Final = re.compile(r"^((NVIDIA|AMD|INTEL|TESLA|GEFORCE|INSTINCT|RADEON|CORPORATION|R)-)+")
@@ -73,7 +75,8 @@ def normalise_product(product_label: str) -> str:
 
 @lru_cache(maxsize=1024)
 def recognise(product_label: str, memory_mib: int | None) -> Identified:
-    """The device that these labels mean; the generic device with the label's memory, and a problem, when the catalogue does not have it.
+    """The device that these labels mean; the generic device with the label's memory, and a problem, when the catalogue does not
+    have it.
 
     `memory_mib` None: the node does not say; then the size in the product's name counts, or the only size the product comes in.
     """
@@ -132,4 +135,7 @@ def _unknown(product_label: str, memory_bytes: int, candidates: tuple[str, ...])
     sizes = ", ".join(f"{DEVICES[name].name} ({DEVICES[name].memory_bytes / 1e9:.0f} GB)" for name in candidates)
     known = f"known with another memory size: {sizes}" if sizes else "not in the device catalogue"
     assumed = "" if memory_bytes else f", {GENERIC.memory_bytes / 1e9:.0f} GB assumed"
-    return f"product {product_label!r} ({memory}) is {known}; sized with conservative generic figures{assumed} until calibration has seen traffic"
+    return (
+        f"product {product_label!r} ({memory}) is {known}; sized with conservative generic figures{assumed} "
+        "until calibration has seen traffic"
+    )

@@ -12,10 +12,10 @@ _BF16, _FP8, _INT4 = Precision.BF16, Precision.FP8, Precision.INT4
 
 # Memory is what the driver reports (nvidia-smi), not the name on the box: an "80 GB" H100 reports 81,559 MiB.
 #
-# Efficiencies "from the fitted table" are those at which perf/roofline.py meets the entries of perf/table.py for that device, after
-# the corrections that aiconfigurator applies to its own tables (prefill x 1.10, decode x 1.08).
-# FP8 on Ampere is weight-only: the Marlin kernels of vLLM and SGLang compute in 16 bits, so its rate is the 16-bit rate. The same holds for
-# INT4 weights everywhere.
+# Efficiencies "from the fitted table" are those at which perf/roofline.py meets the entries of perf/table.py for that device,
+# after the corrections that aiconfigurator applies to its own tables (prefill x 1.10, decode x 1.08). FP8 on Ampere is
+# weight-only: the Marlin kernels of vLLM and SGLang compute in 16 bits, so its rate is the 16-bit rate. The same holds for INT4
+# weights everywhere.
 
 DEVICES: Final[tuple[Device, ...]] = (
     Device(
@@ -103,7 +103,8 @@ DEVICES: Final[tuple[Device, ...]] = (
         prefill_compute_efficiency=0.66,
         weight_read_efficiency=0.61,
         kv_read_efficiency=0.74,
-        source="NVIDIA A100 data sheet (PCIe 80 GB, 300 W); efficiencies as A100 SXM with less compute for the power limit, not measured",
+        source="NVIDIA A100 data sheet (PCIe 80 GB, 300 W); "
+        "efficiencies as A100 SXM with less compute for the power limit, not measured",
     ),
     Device(
         name="A100-40GB",
@@ -115,7 +116,8 @@ DEVICES: Final[tuple[Device, ...]] = (
         prefill_compute_efficiency=0.70,
         weight_read_efficiency=0.73,
         kv_read_efficiency=0.74,
-        source="NVIDIA A100 data sheet (SXM4 40 GB); efficiencies: layer timings of Helix (ASPLOS'25), .69-.78 and .79 before engine overhead",
+        source="NVIDIA A100 data sheet (SXM4 40 GB); "
+        "efficiencies: layer timings of Helix (ASPLOS'25), .69-.78 and .79 before engine overhead",
     ),
     Device(
         name="A100-PCIe-40GB",
@@ -127,7 +129,8 @@ DEVICES: Final[tuple[Device, ...]] = (
         prefill_compute_efficiency=0.62,
         weight_read_efficiency=0.73,
         kv_read_efficiency=0.74,
-        source="NVIDIA A100 data sheet (PCIe 40 GB, 250 W); efficiencies as A100-40GB with less compute for the power limit, not measured",
+        source="NVIDIA A100 data sheet (PCIe 40 GB, 250 W); "
+        "efficiencies as A100-40GB with less compute for the power limit, not measured",
     ),
     Device(
         name="L40S",
@@ -139,7 +142,8 @@ DEVICES: Final[tuple[Device, ...]] = (
         prefill_compute_efficiency=0.57,
         weight_read_efficiency=0.75,
         kv_read_efficiency=0.69,
-        source="NVIDIA L40S data sheet; efficiencies from the fitted table; beyond 2 GPUs all-reduce over PCIe takes over 90 % of a step",
+        source="NVIDIA L40S data sheet; "
+        "efficiencies from the fitted table; beyond 2 GPUs all-reduce over PCIe takes over 90 % of a step",
         fitted_name="l40s",
     ),
     Device(
@@ -164,7 +168,8 @@ DEVICES: Final[tuple[Device, ...]] = (
         prefill_compute_efficiency=0.58,
         weight_read_efficiency=0.75,
         kv_read_efficiency=0.75,
-        source="NVIDIA A10G product brief (memory), tensor rate 70 TFLOPS; compute efficiency as A6000, reads as L40S, not measured",
+        source="NVIDIA A10G product brief (memory), tensor rate 70 TFLOPS; "
+        "compute efficiency as A6000, reads as L40S, not measured",
     ),
     Device(
         name="L4",
@@ -188,6 +193,7 @@ DEVICES: Final[tuple[Device, ...]] = (
         prefill_compute_efficiency=0.40,
         weight_read_efficiency=0.76,
         kv_read_efficiency=0.60,
-        source="NVIDIA T4 data sheet (16 bits means FP16 here: Turing has no BF16, engines fall back); layer timings of Helix (ASPLOS'25)",
+        source="NVIDIA T4 data sheet (16 bits means FP16 here: Turing has no BF16, engines fall back); "
+        "layer timings of Helix (ASPLOS'25)",
     ),
 )

@@ -58,7 +58,8 @@ DEVICES: Final[tuple[Device, ...]] = (
         prefill_compute_efficiency=0.95,
         weight_read_efficiency=0.88,
         kv_read_efficiency=0.93,
-        source="NVIDIA Ada white paper; efficiencies from LLMServingSim's layer profile (vLLM 0.19); no peer-to-peer: half the PCIe rate",
+        source="NVIDIA Ada white paper; "
+        "efficiencies from LLMServingSim's layer profile (vLLM 0.19); no peer-to-peer: half the PCIe rate",
         fitted_name="rtx4090",
     ),
     Device(
@@ -88,7 +89,8 @@ DEVICES: Final[tuple[Device, ...]] = (
     ),
 )
 
-# Slower than any 16 GB data-centre device since 2018, so that sizing errs towards more replicas until calibration has seen traffic.
+# Slower than any 16 GB data-centre device since 2018, so that sizing errs towards more replicas until calibration has seen
+# traffic.
 GENERIC: Final = Device(
     name="generic",
     memory_bytes=15360 * MIB,

@@ -26,9 +26,9 @@ def replica_capacity(
 ) -> ReplicaCapacity | Refusal:
     """Tokens/s that one ready replica sustains inside the targets, or a Refusal with numbers; never zero, never infinite.
 
-    `network_bytes_per_second` is the replica's link to the other phase. `kv_hop` False: both phases in one engine, so nothing is moved.
-    `replicas_sharing_queue` > 1 counts on a router that sends each prompt to the least loaded of so many replicas: less waiting at the same load.
-    Results are cached by value; round what you observe (`Workload.rounded`) to make use of it.
+    `network_bytes_per_second` is the replica's link to the other phase. `kv_hop` False: both phases in one engine, so nothing
+    is moved. `replicas_sharing_queue` > 1 counts on a router that sends each prompt to the least loaded of so many replicas:
+    less waiting at the same load. Results are cached by value; round what you observe (`Workload.rounded`) to make use of it.
     """
     return _cached(phase, model, device, shape, workload, targets, network_bytes_per_second, kv_hop, replicas_sharing_queue)
 

@@ -1,8 +1,9 @@
 """What one decode replica sustains inside the TPOT target.
 
-Sequences join and leave; all of them wait for the same step. The largest batch is where a step reaches the target, KV is full, or the
-engine's own limit is met. The mean batch must stay below it so far that, at the percentile, the batch of the moment still fits (square-root
-staffing): small batches need relatively more room. Throughput is then the mean batch over its step time.
+Sequences join and leave; all of them wait for the same step. The largest batch is where a step reaches the target, KV is full,
+or the engine's own limit is met. The mean batch must stay below it so far that, at the percentile, the batch of the moment
+still fits (square-root staffing): small batches need relatively more room. Throughput is then the mean batch over its step
+time.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def decode_capacity(
     if isinstance(times, Refusal):
         return times
     prompt, output = max(0.0, workload.mean_prompt_tokens), max(1.0, workload.mean_output_tokens)
-    # A sequence met at a random moment belongs to a long answer more often than to a short one: with lengths spread like an exponential,
-    # what it has written by then is the mean output, not half of it.
+    # A sequence met at a random moment belongs to a long answer more often than to a short one: with lengths spread like an
+    # exponential, what it has written by then is the mean output, not half of it.
     context = prompt + output
     squared = max(prompt * prompt, workload.prompt_tokens_second_moment or 2.0 * prompt * prompt)
     context_variability = (squared + 2 * prompt * output + 2 * output * output) / (context * context)
@@ -89,13 +90,15 @@ def _idle_refusal(
     if times.decode_constant > targets.tpot_seconds:
         return Refusal(
             "MissesTPOT",
-            f"one step reads {weight_bytes(model, shape.precision) / 1e9:.1f} GB of weights: {times.decode_constant * 1e3:.0f} ms on {where}, {target}",
+            f"one step reads {weight_bytes(model, shape.precision) / 1e9:.1f} GB of weights: "
+            f"{times.decode_constant * 1e3:.0f} ms on {where}, {target}",
         )
     alone = times.decode_step_seconds(1, context)
     if alone > targets.tpot_seconds:
         return Refusal(
             "MissesTPOT",
-            f"one step of a single sequence with {context:,.0f} tokens of context takes {alone * 1e3:.0f} ms on {where}, {target}",
+            f"one step of a single sequence with {context:,.0f} tokens of context takes {alone * 1e3:.0f} ms on "
+            f"{where}, {target}",
         )
     if context > kv_tokens:
         return Refusal("ContextTooLong", f"{where} holds KV of {kv_tokens:,} tokens, a mean sequence has {context:,.0f}")

@@ -1,9 +1,9 @@
 """What one prefill replica sustains inside the TTFT target.
 
-A batch-by-tokens engine works through prompts in order of arrival, and the time of a step is close to linear in its tokens whichever prompts
-they belong to. So a prompt waits for the work before it, as in M/G/1 with the spread of prompt lengths as the spread of service; that
-batching shares the constant part of a step only makes it a little faster than this. M/D/1 (DistServe) ignores the spread, M/M/1 (arXiv
-2603.04716: mu - 1 / target) fixes it and bounds the mean, not the percentile.
+A batch-by-tokens engine works through prompts in order of arrival, and the time of a step is close to linear in its tokens
+whichever prompts they belong to. So a prompt waits for the work before it, as in M/G/1 with the spread of prompt lengths as the
+spread of service; that batching shares the constant part of a step only makes it a little faster than this. M/D/1 (DistServe)
+ignores the spread, M/M/1 (arXiv 2603.04716: mu - 1 / target) fixes it and bounds the mean, not the percentile.
 
     TTFT at the percentile = wait at the percentile + prefill of a mean prompt + KV transfer + first decode step
 

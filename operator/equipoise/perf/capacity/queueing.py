@@ -28,14 +28,16 @@ def normal_quantile(percentile: float) -> float:
 
 
 def utilisation_for_wait(budget_seconds: float, residual_seconds: float, percentile: float, servers: int = 1) -> float:
-    """Largest utilisation of a queue (M/G/1, or M/G/k when `servers` share it) whose waiting time at `percentile` fits the budget.
+    """Largest utilisation of a queue (M/G/1, or M/G/k when `servers` share it) whose waiting time at `percentile` fits the
+    budget.
 
     Waiting is a share of requests that wait at all, with an exponential tail (Kingman's heavy-traffic form, exact for M/M/1):
 
         P(W > t) = C x exp(-t x servers x (1 - rho) / residual),  hence  W_p = residual / (servers x (1 - rho)) x ln(C / (1 - p))
 
-    with C = rho for one server (Pollaczek-Khinchine gives the mean of W that goes with it) and Erlang's C for more (Lee and Longton's
-    approximation). `residual_seconds` = E[S^2] / (2 E[S]) is what an arrival finds left of the request in service. Never above 0.9.
+    with C = rho for one server (Pollaczek-Khinchine gives the mean of W that goes with it) and Erlang's C for more (Lee and
+    Longton's approximation). `residual_seconds` = E[S^2] / (2 E[S]) is what an arrival finds left of the request in service.
+    Never above 0.9.
     """
     allowed = miss_share(percentile)
     servers = max(1, min(servers, _MAXIMUM_SERVERS))
@@ -73,8 +75,9 @@ def _erlang_c(utilisation: float, servers: int) -> float:
 def mean_load_for_limit(limit: float, variability: float, percentile: float) -> float:
     """Largest mean number of sequences whose load stays under `limit` (in mean sequences) at the percentile.
 
-    Sequences in a replica come and go like a Poisson count (M/G/infinity). With `variability` = E[X^2] / E[X]^2 of what one sequence
-    weighs, load has mean m and variance m x variability, so m + z sqrt(m x variability) <= limit: square-root staffing, solved for m.
+    Sequences in a replica come and go like a Poisson count (M/G/infinity). With `variability` = E[X^2] / E[X]^2 of what one
+    sequence weighs, load has mean m and variance m x variability, so m + z sqrt(m x variability) <= limit: square-root
+    staffing, solved for m.
     """
     if limit <= 0:
         return 0.0
@@ -83,7 +86,9 @@ def mean_load_for_limit(limit: float, variability: float, percentile: float) -> 
 
 
 def share_below(value: float, mean: float, second_moment: float) -> float:
-    """Share of a gamma-distributed quantity with these moments that lies below `value` (Wilson and Hilferty's normal approximation)."""
+    """Share of a gamma-distributed quantity with these moments that lies below `value` (Wilson and Hilferty's normal
+    approximation).
+    """
     if value <= 0 or mean <= 0:
         return 0.0
     variance = max(second_moment - mean * mean, 1e-6 * mean * mean)

@@ -10,8 +10,11 @@ LINK_UTILISATION: Final = 0.9  # as for any queue: beyond it transfers wait for 
 
 
 def kv_transfer_seconds(model: ModelFacts, tokens: float, bytes_per_second: float) -> float:
-    """Time to move the KV of `tokens` over the link, alone on it. Splitwise overlaps all but 5-8 ms of it with prefill; none is counted as
-    overlapped here, for the connectors of vLLM and SGLang send when the prompt is done."""
+    """Time to move the KV of `tokens` over the link, alone on it.
+
+    Splitwise overlaps all but 5-8 ms of it with prefill; none is counted as overlapped here, for the connectors of vLLM and
+    SGLang send when the prompt is done.
+    """
     return tokens * model.kv_bytes_per_token / bytes_per_second
 
 

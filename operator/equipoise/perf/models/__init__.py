@@ -49,7 +49,8 @@ def _known_facts(name: str) -> ModelFacts | None:
     while facts is None:
         facts = _BY_NAME.get(ALIASES.get(key.removeprefix("meta-"), key.removeprefix("meta-")))
         shorter = re.sub(_TRAINING, "", key)
-        # One ending at a time would also do; a name that is known with its date (mistral-small-24b-instruct-2501) loses only the middle.
+        # One ending at a time would also do; a name that is known with its date (mistral-small-24b-instruct-2501) loses only the
+        # middle.
         if facts is None and shorter == key:
             shorter = re.sub(r"-(instruct|it|chat|base|v[0-9]+(\.[0-9]+)*)(?=-)", "", key)
             if shorter == key:

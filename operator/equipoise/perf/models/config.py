@@ -36,7 +36,8 @@ class _Config:
 
 
 def facts_from_config(config: Mapping[str, Any] | str, name: str = "model") -> ModelFacts:
-    """Facts of the model that this config.json describes: dense, grouped-query, mixture of experts or latent attention (DeepSeek).
+    """Facts of the model that this config.json describes: dense, grouped-query, mixture of experts or latent attention
+    (DeepSeek).
 
     Vision towers are not counted (1-2 % of such models). ValueError names the field that is missing or ill-typed.
     """

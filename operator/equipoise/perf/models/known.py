@@ -1,8 +1,9 @@
-"""Configurations of common open models, as their config.json files on the Hugging Face hub state them, and the sizes their cards state.
+"""Configurations of common open models, as their config.json files on the Hugging Face hub state them, and the sizes their
+cards state.
 
-One row: hub id; parameters in all and for one token (as published); layers, hidden size, attention heads, KV heads, head width, width of the
-feed-forward block (of one expert in mixtures), vocabulary, tied tables, longest context. tests/unit/perf recompute every size from
-the row, so a slip in a figure shows.
+One row: hub id; parameters in all and for one token (as published); layers, hidden size, attention heads, KV heads, head width,
+width of the feed-forward block (of one expert in mixtures), vocabulary, tied tables, longest context. tests/unit/perf recompute
+every size from the row, so a slip in a figure shows.
 """
 
 from __future__ import annotations
@@ -116,13 +117,14 @@ KNOWN: Final[tuple[Known, ...]] = (
     _experts("Qwen/Qwen3-30B-A3B", (30.53e9, 3.35e9), 48, 2048, 32, 4, 128, 768, 151936, count=128, used=8, context=40960),
     _experts("Qwen/Qwen3-235B-A22B", (235.1e9, 22.2e9), 94, 4096, 64, 4, 128, 1536, 151936, count=128, used=8, context=40960),
     _experts("Qwen/Qwen3-Coder-30B-A3B", (30.53e9, 3.35e9), 48, 2048, 32, 4, 128, 768, 151936, count=128, used=8, context=262144),
-    _experts("Qwen/Qwen3-Coder-480B-A35B", (480.2e9, 35.5e9), 62, 6144, 96, 8, 128, 2560, 151936, count=160, used=8, context=262144),
+    _experts("Qwen/Qwen3-Coder-480B-A35B", (480.2e9, 35.5e9), 62, 6144, 96, 8, 128, 2560, 151936, count=160, used=8,
+             context=262144),
     _experts("openai/gpt-oss-20b", (20.91e9, 4.19e9), 24, 2880, 64, 8, 64, 2880, 201088, count=32, used=4, context=131072,
              weight_bytes=((Precision.INT4, 13.8e9),), **_MXFP4),
     _experts("openai/gpt-oss-120b", (116.8e9, 5.7e9), 36, 2880, 64, 8, 64, 2880, 201088, count=128, used=4, context=131072,
              weight_bytes=((Precision.INT4, 65.2e9),), **_MXFP4),
-    _experts("deepseek-ai/DeepSeek-V3", (671e9, 37.5e9), 61, 7168, 128, 128, 128, 18432, 129280, count=256, used=8, context=163840,
-             moe_intermediate_size=2048, n_shared_experts=1, first_k_dense_replace=3, **_LATENT, **_FP8),
+    _experts("deepseek-ai/DeepSeek-V3", (671e9, 37.5e9), 61, 7168, 128, 128, 128, 18432, 129280, count=256, used=8,
+             context=163840, moe_intermediate_size=2048, n_shared_experts=1, first_k_dense_replace=3, **_LATENT, **_FP8),
     _experts("moonshotai/Kimi-K2", (1026e9, 32.9e9), 61, 7168, 64, 64, 128, 18432, 163840, count=384, used=8, context=131072,
              moe_intermediate_size=2048, n_shared_experts=1, first_k_dense_replace=1, **_LATENT, **_FP8),
 )  # fmt: skip
