@@ -18,6 +18,8 @@ from equipoise.reconcile.clock import Clock
 from equipoise.reconcile.kube.connection import REFRESH_SECONDS, Connection
 from equipoise.reconcile.kube.errors import (
     ApiError,
+    Conflict,
+    Invalid,
     KindNotServed,
     NotFound,
     Request,
@@ -182,16 +184,26 @@ def _error(request: Request, status: int, data: bytes, headers: Mapping[str, str
     if not isinstance(answer, dict):
         answer = {"message": data[:500].decode(errors="replace").strip()}
     reason, details = str(answer.get("reason") or ""), answer.get("details") or {}
-    kind = error_class(status, reason)
-    if kind is NotFound and not (details.get("name") or details.get("kind")):
-        kind = KindNotServed
-    return kind(
+    message = str(answer.get("message") or "no message")
+    return _class_of(status, reason, details, message)(
         request,
         status,
-        str(answer.get("message") or "no message"),
+        message,
         reason=reason,
         retry_after=_seconds(headers.get("Retry-After")) or _seconds(details.get("retryAfterSeconds")),
     )
+
+
+def _class_of(status: int, reason: str, details: Mapping[str, Any], message: str) -> type[ApiError]:
+    """The class, where status and reason alone mislead (seen on a 1.36 API server)."""
+    kind = error_class(status, reason)
+    if kind is NotFound and not (details.get("name") or details.get("kind")):
+        return KindNotServed
+    if kind is Invalid and any(cause.get("field") == "metadata.uid" for cause in details.get("causes") or ()):
+        return Conflict  # server-side apply with the uid of an object that has been replaced by another of its name
+    if status == 500 and "failed to create typed patch object" in message:
+        return Invalid  # server-side apply of a value of the wrong type
+    return kind
 
 
 def _seconds(value: Any) -> float | None:
