@@ -121,10 +121,12 @@ class Tools:
 
     def apply(self, objects: Sequence[dict[str, Any]], field_manager: str) -> None:
         """Apply objects on the server, taking over fields that others own; raises CommandError."""
+        self.feed(objects, "apply", "--server-side", "--force-conflicts", f"--field-manager={field_manager}")
+
+    def feed(self, objects: Sequence[dict[str, Any]], *arguments: str) -> None:
+        """Run `kubectl ARGUMENTS -f -` over objects, in their order; raises CommandError."""
         manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        self.kubectl(
-            "apply", "--server-side", "--force-conflicts", f"--field-manager={field_manager}", "-f", "-", text_input=manifest
-        )
+        self.kubectl(*arguments, "-f", "-", text_input=manifest)
 
     def get_json(self, *arguments: str) -> dict[str, Any]:
         """Return what `kubectl get ARGUMENTS -o json` says; raises CommandError."""

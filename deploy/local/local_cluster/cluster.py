@@ -209,11 +209,12 @@ class LocalCluster:
         self._added_nodes = [name for name in self._added_nodes if name not in set(names)]
 
     def lose_node(self, name: str) -> None:
-        """Let a node fall silent, as at a power failure: it turns NotReady (Unknown), its pods too, and nothing on it reports.
+        """Let a node fall silent, as at a power failure, and wait until the control plane has noticed (`node_grace_seconds`).
 
-        Its pods are evicted by the control plane after their tolerations (300 s) and stay Terminating, as in real life.
+        The node turns NotReady (Unknown) and is tainted, and its pods are marked not Ready. They are evicted after their
+        tolerations (300 s unless a pod says otherwise) and then stay Terminating until the node is removed or comes back.
         """
-        fleet.lose_node(self._tools, name, NODE_TIMEOUT_SECONDS)
+        fleet.lose_node(self._tools, name, NODE_TIMEOUT_SECONDS + self.options.node_grace_seconds)
 
     def recover_node(self, name: str) -> None:
         """Bring a lost node back, with its pods."""
@@ -221,7 +222,7 @@ class LocalCluster:
 
     # --- Components -------------------------------------------------------------------------------------------------------
 
-    def stop_component(self, name: str, grace_seconds: float = 10.0) -> None:
+    def stop_component(self, name: str, grace_seconds: float = 5.0) -> None:
         """Stop etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok or prometheus. Grace 0 kills it outright."""
         self._running.component(name).stop(grace_seconds)
 
@@ -229,7 +230,7 @@ class LocalCluster:
         """Start a stopped component again, at its old ports and with its old data, and wait until it is ready."""
         component = self._running.component(name)
         if name == "kwok":
-            fleet.release_leases(self._tools, fleet.emulated_nodes(self._tools))
+            fleet.release_leases(self._tools, all_nodes_are_ours=self.options.target == "local")
         component.start()
         component.wait_until_ready(self.options.ready_timeout_seconds)
 

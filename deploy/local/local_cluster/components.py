@@ -56,7 +56,7 @@ def kwok_component(
     generation = itertools.count()
     return Component(
         "kwok",
-        lambda: kwok_command(binaries, kubeconfig, pod_cidr, next(generation), port, options.extra_stage_files),
+        lambda: kwok_command(binaries, kubeconfig, pod_cidr, next(generation), port, options),
         paths.log("kwok"),
         environment,
         lambda: plane.answers_ok(f"http://127.0.0.1:{port}/healthz"),

@@ -96,6 +96,7 @@ def controller_manager_command(
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         f"--secure-port={ports.controller_manager}",
+        f"--node-monitor-grace-period={options.node_grace_seconds}s",
         f"--cert-dir={paths.folder / 'kube-controller-manager'}",
         f"--kube-api-qps={options.kube_api_qps}",
         f"--kube-api-burst={options.kube_api_burst}",

@@ -7,32 +7,42 @@ from pathlib import Path
 
 from local_cluster.build import MODULE_FOLDER, Binaries
 from local_cluster.errors import LocalClusterError
+from local_cluster.nodes import EMULATED, KUBELET_LABEL
+from local_cluster.options import ClusterOptions
 
 STAGES_FOLDER = MODULE_FOLDER / "stages"
 
 
 def kwok_command(
-    binaries: Binaries, kubeconfig: Path, pod_cidr: str, generation: int, port: int, extra_stages: tuple[Path, ...]
+    binaries: Binaries, kubeconfig: Path, pod_cidr: str, generation: int, port: int, options: ClusterOptions
 ) -> list[str]:
     """Return KWOK's command line; `generation` counts its starts on this cluster, from 0.
 
     Raises:
         LocalClusterError: a stage file does not exist.
     """
-    stages = [*binaries.node_stages, *sorted(STAGES_FOLDER.glob("*.yaml")), *extra_stages]
+    stages = [*binaries.node_stages, *sorted(STAGES_FOLDER.glob("*.yaml")), *options.extra_stage_files]
     for stage in stages:
         if not stage.is_file():
             raise LocalClusterError(f"The KWOK stage file {stage} does not exist.")
     return [
         binaries.program("kwok"),
         f"--kubeconfig={kubeconfig}",
-        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        f"--manage-nodes-with-label-selector={KUBELET_LABEL}={EMULATED}",
         f"--cidr={cidr_of_generation(pod_cidr, generation)}",
         "--node-ip=127.0.0.1",
-        "--node-lease-duration-seconds=40",
+        f"--node-lease-duration-seconds={lease_seconds(options.node_grace_seconds)}",
         f"--server-address=127.0.0.1:{port}",
         *(f"--config={stage}" for stage in stages),
     ]
+
+
+def lease_seconds(node_grace_seconds: int) -> int:
+    """Return how long a node's heartbeat lease lasts; a quarter of it is the time between heartbeats.
+
+    Four fifths of the grace period, as in Kubernetes' own defaults of 40 s and 50 s.
+    """
+    return max(4, node_grace_seconds * 4 // 5)
 
 
 def cidr_of_generation(pod_cidr: str, generation: int) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-NODE_ANNOTATION = "kwok.x-k8s.io/node"
-LOST_ANNOTATION = "equipoise.dev/emulated-node-lost"
+# KWOK keeps the nodes with this label. It is a label and not KWOK's usual annotation because the API server selects by labels:
+# KWOK then sees a node whose label changes as gone, and falls silent about it, which is how a node is lost.
+KUBELET_LABEL = "equipoise.dev/kubelet"
+EMULATED = "emulated"
+SILENT = "silent"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 GPU_RESOURCE = "nvidia.com/gpu"
 
@@ -62,7 +65,7 @@ def _node(name: str, cpu: str, memory: str, labels: Mapping[str, str] | None, mo
         "kind": "Node",
         "metadata": {
             "name": name,
-            "annotations": {NODE_ANNOTATION: "fake", "node.alpha.kubernetes.io/ttl": "0"},
+            "annotations": {"kwok.x-k8s.io/node": "fake", "node.alpha.kubernetes.io/ttl": "0"},
             "labels": {
                 "beta.kubernetes.io/arch": "amd64",
                 "beta.kubernetes.io/os": "linux",
@@ -70,6 +73,7 @@ def _node(name: str, cpu: str, memory: str, labels: Mapping[str, str] | None, mo
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/hostname": name,
                 "type": "kwok",
+                KUBELET_LABEL: EMULATED,
                 ZONE_LABEL: "local-a",
                 **more,
                 **(labels or {}),

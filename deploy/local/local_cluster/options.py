@@ -35,6 +35,8 @@ class ClusterOptions:
         kube_api_qps: client limit of controller-manager and scheduler, requests per second. Their own default of 20 makes a
             hundred Deployments take half a minute.
         kube_api_burst: the burst that goes with it.
+        node_grace_seconds: how long a node may be silent until the control plane holds it for lost. 50 s is Kubernetes' own;
+            tests of lost nodes may take less, down to 5, on clusters of few nodes (heartbeats come more often then).
         ready_timeout_seconds: how long each component may take to become ready.
     """
 
@@ -53,6 +55,7 @@ class ClusterOptions:
     extra_stage_files: tuple[Path, ...] = field(default=())
     kube_api_qps: int = 500
     kube_api_burst: int = 1000
+    node_grace_seconds: int = 50
     ready_timeout_seconds: float = 120.0
 
     def __post_init__(self) -> None:
@@ -67,6 +70,8 @@ class ClusterOptions:
             raise LocalClusterError(
                 f"prometheus_scrape_interval_seconds is {self.prometheus_scrape_interval_seconds:g}; use 0.1 or more."
             )
+        if self.node_grace_seconds < 5:
+            raise LocalClusterError(f"node_grace_seconds is {self.node_grace_seconds}; use 5 or more.")
         if self.audit and self.target != "local":
             raise LocalClusterError(
                 f"audit works only with the target local, where the API server is ours; the target is {self.target}."

@@ -95,7 +95,7 @@ class Component:
                 raise LocalClusterError(f"{self.name} was not ready after {timeout_seconds:g} s{why}.{self.last_log_lines()}")
             time.sleep(0.05)
 
-    def stop(self, grace_seconds: float = 10.0) -> None:
+    def stop(self, grace_seconds: float = 5.0) -> None:
         """End the process group: politely, then by force. A grace of 0 goes straight to force."""
         process, self.process = self.process, None
         if process is None:

@@ -106,7 +106,7 @@ class RunningCluster:
 
     def stop(self) -> None:
         """Stop everything in the order that makes the least noise. Without a folder to keep, by force, which is quick."""
-        grace_seconds = 10.0 if self.options.folder is not None else 0.0
+        grace_seconds = 5.0 if self.options.folder is not None else 0.0
         try:
             for component in reversed(self.components.values()):
                 component.stop(grace_seconds)
