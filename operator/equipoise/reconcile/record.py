@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from equipoise.api.engine import RouterType
 from equipoise.api.identity import ServiceKey, Variant
+from equipoise.api.service import InferenceService
 from equipoise.decide.memory import ServiceMemory
 from equipoise.decide.types import Decision, Reason
 from equipoise.fleet.types import Fleet
 from equipoise.observe.types import ServiceObservation
+from equipoise.perf.types import ModelFacts
+from equipoise.reconcile.kube.kinds import CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT
+from equipoise.reconcile.store import Store
+from equipoise.render.names import router_name
+from equipoise.render.options import Rendering, RenderOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +31,14 @@ class Record:
     problem: Reason | None = None  # the spec cannot be carried out: what runs is left alone
     trouble: Reason | None = None  # a child could not be written
     flips: bool = False
+    model: ModelFacts | None = None
 
 
 class Records:
     """All services, the fleet as last read, and what is wrong with the metrics."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._records: dict[ServiceKey, Record] = {}
         self.fleet = Fleet(())
         self.metrics_reason = ""
@@ -49,10 +58,32 @@ class Records:
         if record.trouble != trouble:
             self._records[key] = replace(record, trouble=trouble)
 
+    def note_problems(self, key: ServiceKey, rendering: Rendering) -> None:
+        """Remember what could not be rendered, or that all could."""
+        problems = [str(problem) for problem in rendering.problems if rendering.refused or problem.variant is not None]
+        name = "SpecRefused" if rendering.refused else "VariantRefused"
+        self.note_trouble(key, Reason(name, "; ".join(problems)) if problems else None)
+
     def forget(self, key: ServiceKey) -> None:
         """The service is gone."""
         self._records.pop(key, None)
 
-    def keys(self) -> set[ServiceKey]:
+    def services(self) -> set[ServiceKey]:
         """Services with a record."""
         return set(self._records)
+
+    def render_options(self, resource: InferenceService) -> RenderOptions:
+        """What rendering needs besides the resource: optional kinds that are served, and the Deployments as they are."""
+        record = self.of(resource.key)
+        live = {item["metadata"]["name"]: item for item in self._store.owned_by(DEPLOYMENT, resource.metadata.uid)}
+        return RenderOptions(
+            available_kinds=frozenset(name for _, name in self._store.keys(CUSTOM_RESOURCE_DEFINITION)),
+            live=live,
+            model=record.model,
+        )
+
+    def endpoint(self, resource: InferenceService) -> str:
+        """URL at which the model is served inside the cluster; empty without a router of ours."""
+        if resource.spec.router_type not in (RouterType.VLLM_ROUTER, RouterType.SGLANG_ROUTER):
+            return ""
+        return f"http://{router_name(resource.key)}.{resource.key.namespace}.svc/v1"

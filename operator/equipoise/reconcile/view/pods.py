@@ -10,6 +10,7 @@ from equipoise.api import labels
 from equipoise.api.identity import Phase, ServiceKey, Shape, Variant
 from equipoise.reconcile.clock import parse_rfc3339
 
+PHASE_SINCE = "equipoise.dev/phase-since"  # annotation: RFC 3339, when a flip brought the pod into its phase
 DRAINING_SINCE = "equipoise.dev/draining-since"  # annotation: RFC 3339, when the pod was taken out of routing
 
 
@@ -33,10 +34,18 @@ class EnginePod:
     scheduled_seconds: float | None
     ready_since_seconds: float | None
     draining_since_seconds: float | None
+    phase_since_seconds: float | None = None  # when a flip brought it into its phase
     unschedulable_message: str = ""
     released: bool = False  # marked as the one that its ReplicaSet deletes first
     restarts: int = 0
     trouble: str = ""  # why its container does not run: CrashLoopBackOff, ImagePullBackOff, …
+
+    @property
+    def serving_since_seconds(self) -> float | None:
+        """Since when it has been ready in its present phase; None while it is not ready."""
+        if self.ready_since_seconds is None or not self.ready:
+            return None
+        return max(self.ready_since_seconds, self.phase_since_seconds or 0.0)
 
     @property
     def serving(self) -> bool:
@@ -88,6 +97,7 @@ def engine_pod(pod: Mapping[str, Any]) -> EnginePod | None:
         scheduled_seconds=_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
         ready_since_seconds=_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
         draining_since_seconds=_time((metadata.get("annotations") or {}).get(DRAINING_SINCE)),
+        phase_since_seconds=_time((metadata.get("annotations") or {}).get(PHASE_SINCE)),
         unschedulable_message=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
         released=_negative((metadata.get("annotations") or {}).get(labels.DELETION_COST)),
         restarts=sum(int(item.get("restartCount") or 0) for item in containers),

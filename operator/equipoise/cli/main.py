@@ -1,0 +1,77 @@
+"""The command `equipoise`, also as `kubectl equipoise`. Each command imports what it needs when it runs: help is quick."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Equipoise keeps prefill and decode of LLM serving in balance on mixed GPU pools.",
+)
+
+Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; by default that of the current context.")]
+ServiceName = Annotated[str, typer.Argument(help="Name of the InferenceService.")]
+
+
+@app.command()
+def operator(
+    config: Annotated[Path | None, typer.Option(help="Settings as a YAML file; see docs/reference/settings.md.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting as key=value, such as http.port=9090; may be repeated.")
+    ] = None,
+) -> None:
+    """Run the operator until SIGTERM."""
+    from equipoise.reconcile.app import EquipoiseApp
+    from equipoise.reconcile.main import main
+    from equipoise.reconcile.settings import SettingsError, load_settings
+
+    overrides = {}
+    for item in option or ():
+        key, separator, value = item.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"{item!r} is no key=value", param_hint="--set")
+        overrides[key] = value
+    try:
+        settings = load_settings(config, os.environ, overrides)
+    except SettingsError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(main(settings, EquipoiseApp))
+
+
+@app.command()
+def status(name: ServiceName, namespace: Namespace = None) -> None:
+    """Show one InferenceService: conditions, phases against their targets, variants, cost."""
+    from equipoise.cli.show import show_status
+
+    raise typer.Exit(show_status(name, namespace))
+
+
+@app.command()
+def explain(name: ServiceName, namespace: Namespace = None) -> None:
+    """Say why one InferenceService has the replicas it has: the last decision, its rules and its numbers."""
+    from equipoise.cli.show import show_explanation
+
+    raise typer.Exit(show_explanation(name, namespace))
+
+
+@app.command()
+def demo(
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(help="Replay a recorded trace (Azure, Mooncake, BurstGPT) instead; repeat it to play one after the other."),
+    ] = None,
+    target: Annotated[str, typer.Option(help="Where: local (a control plane of its own), kind, or kubeconfig.")] = "local",
+    plain: Annotated[bool, typer.Option(help="Plain lines also on a terminal.")] = False,
+    output: Annotated[Path, typer.Option(help="Folder for summary.json, the picture and the logs.")] = Path("build/demo"),
+) -> None:
+    """Show the whole loop on a real control plane with emulated GPUs, in under six minutes."""
+    from equipoise.cli.demo.run import run_demo
+
+    raise typer.Exit(run_demo(traces=tuple(trace or ()), target=target, plain=plain, output=output))

@@ -1,0 +1,178 @@
+"""One round for all services together: observe, read the world, decide, record. The workload loop carries it out.
+
+Between reading the world and recording the decisions nothing waits, so no service can slip in between and be given a GPU
+twice. Decisions are made by `decide`; nothing here weighs anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from equipoise.api.identity import ServiceKey, Variant
+from equipoise.api.service import InferenceService
+from equipoise.decide.decide import decide
+from equipoise.decide.policy import ServicePolicy
+from equipoise.decide.types import CapacityMode, DecideInput, Decision, ServiceInput, Verdict
+from equipoise.fleet.types import Fleet
+from equipoise.observe.observer import SignalSource
+from equipoise.observe.scope import ServiceScope
+from equipoise.reconcile.capacity.inputs import read_fleet, service_input
+from equipoise.reconcile.capacity.reserve import reserve, unbound_gpus
+from equipoise.reconcile.capacity.scopes import scope_of
+from equipoise.reconcile.contract import Context
+from equipoise.reconcile.record import Record, Records
+from equipoise.reconcile.status.meaning import FIGURES_EVERY_SECONDS
+from equipoise.reconcile.workload.world import World, read_world
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One service that takes part: its resource and what its spec means."""
+
+    resource: InferenceService
+    policy: ServicePolicy
+
+
+class CapacityLoop:
+    """Decides for all services, or places a single new one."""
+
+    def __init__(self, context: Context, records: Records, source: SignalSource | None) -> None:
+        self._context = context
+        self._records = records
+        self._source = source
+        self._told_seconds: dict[ServiceKey, float] = {}
+        self._decided_seconds: dict[ServiceKey, float] = {}
+
+    async def round(self, members: Mapping[ServiceKey, Member]) -> None:
+        """One round over `members`; each service whose decision is news is queued."""
+        await self._observe(members)
+        context, records = self._context, self._records
+        now, store = context.clock.wall_seconds(), context.store
+        members = {key: item for key, item in members.items() if store.service(key) is not None and records.of(key).uid}
+        fleet = records.fleet = read_fleet(store, lambda key: key in members)
+        self._pool_metrics(fleet)
+        worlds = {key: read_world(store, key, records.of(key).uid) for key in members}
+        inputs = [self._input(key, item, worlds[key], fleet, now) for key, item in members.items()]
+        decisions = self._decide(fleet, inputs, now)
+        for key, decision in decisions.items():
+            if self._is_due(key, members[key], now):
+                self._record(key, decision, now)
+
+    def place(self, key: ServiceKey, member: Member) -> None:
+        """Decide for one service at once, as if every other one were fixed: what they hold or were promised is not free."""
+        context, records = self._context, self._records
+        now, store = context.clock.wall_seconds(), context.store
+        fleet = read_fleet(store, lambda other: other == key)
+        others = [other for other in records.services() if other != key]
+        bound: dict[Variant, int] = {}
+        for other in others:
+            for pod in read_world(store, other, records.of(other).uid).pods:
+                if pod.bound:
+                    bound[pod.variant] = bound.get(pod.variant, 0) + 1
+        promised = unbound_gpus((records.of(other).allocation or {} for other in others), bound)
+        fleet = reserve(fleet, promised)
+        known = {pool.name for pool in records.fleet.pools}
+        if any(pool.name not in known for pool in fleet.pools) or not known:
+            records.fleet = read_fleet(store, lambda other: other == key or bool(records.of(other).uid))
+        world = read_world(store, key, member.resource.metadata.uid)
+        decisions = self._decide(fleet, [self._input(key, member, world, fleet, now)], now)
+        self._record(key, decisions[key], now, queue=False)
+
+    async def _observe(self, members: Mapping[ServiceKey, Member]) -> None:
+        records, context = self._records, self._context
+        if self._source is None:
+            records.metrics_reason = "NotConfigured"
+            records.metrics_problem = (
+                "no Prometheus is configured: set prometheus.url in the operator's settings; until then nothing is scaled"
+            )
+            return
+        scopes: list[ServiceScope] = []
+        for key, item in members.items():
+            world = read_world(context.store, key, item.resource.metadata.uid)
+            scopes.append(scope_of(item.resource, item.policy.served_model_name, world))
+        observations = await self._source.observe(scopes, context.clock.wall_seconds())
+        health = self._source.health
+        records.metrics_reason = "" if health.ok else health.reason
+        records.metrics_problem = "" if health.ok or not scopes else health.message
+        for key, observation in observations.items():
+            if records.of(key).uid:
+                records.put(key, replace(records.of(key), observation=observation))
+
+    def _input(self, key: ServiceKey, member: Member, world: World, fleet: Fleet, now: float) -> ServiceInput:
+        record = self._records.of(key)
+        return service_input(self._context.store, member.resource, member.policy, record, world, fleet, now)
+
+    def _decide(self, fleet: Fleet, inputs: Iterable[ServiceInput], now: float) -> dict[ServiceKey, Decision]:
+        services = tuple(inputs)
+        records = self._records
+        observed = {item.key: records.of(item.key).observation for item in services}
+        return decide(
+            fleet,
+            DecideInput(
+                services=services,
+                observations={key: found for key, found in observed.items() if found is not None},
+                memories={item.key: records.of(item.key).memory for item in services},
+                now_seconds=now,
+                interval_seconds=self._context.settings.capacity.interval_seconds,
+            ),
+        )
+
+    def _is_due(self, key: ServiceKey, member: Member, now: float) -> bool:
+        """A service may ask for decisions further apart than the operator's rounds."""
+        interval = member.resource.spec.capacity.interval_seconds
+        return interval is None or now - self._decided_seconds.get(key, 0.0) >= interval - 0.5
+
+    def _record(self, key: ServiceKey, decision: Decision, now: float, *, queue: bool = True) -> None:
+        context, record = self._context, self._records.of(key)
+        old = record.decision
+        self._decided_seconds[key] = now
+        self._records.put(key, replace(record, decision=decision, allocation=dict(decision.allocation), memory=decision.memory))
+        reason = decision.reasons[0].name if decision.reasons else ""
+        context.metrics.decisions.labels(key.namespace, key.name, decision.verdict.value, reason).inc()
+        for move in decision.moves if decision.verdict is Verdict.MOVE else ():
+            context.metrics.moves.labels(key.namespace, key.name, move.kind.value).inc(max(move.replicas, 1))
+        if not queue:
+            return
+        figures_due = now - self._told_seconds.get(key, 0.0) >= FIGURES_EVERY_SECONDS
+        if old is None or figures_due or _news(record, decision):
+            self._told_seconds[key] = now
+            context.enqueue(key)
+
+    def forget(self, key: ServiceKey) -> None:
+        """The service is gone."""
+        self._told_seconds.pop(key, None)
+        self._decided_seconds.pop(key, None)
+
+    def _pool_metrics(self, fleet: Fleet) -> None:
+        self._context.metrics.set_pools(
+            {
+                pool.name: {
+                    "total": sum(node.allocatable_gpus for node in pool.nodes),
+                    "usable": pool.usable_gpus,
+                    "free": pool.free_gpus,
+                }
+                for pool in fleet.pools
+            }
+        )
+
+
+def _news(record: Record, decision: Decision) -> bool:
+    old = record.decision
+    if old is None:
+        return True
+    return (
+        dict(record.allocation or {}) != dict(decision.allocation)
+        or dict(old.wanted) != dict(decision.wanted)
+        or old.verdict is not decision.verdict
+        or [item.name for item in old.reasons] != [item.name for item in decision.reasons]
+        or old.lagging is not decision.lagging
+    )
+
+
+def fixed(member: ServiceInput) -> ServiceInput:
+    """The same service with its counts taken as they are."""
+    return replace(member, mode=CapacityMode.OFF)

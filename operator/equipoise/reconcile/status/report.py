@@ -1,0 +1,219 @@
+"""Gathers the facts of one service, writes its status when it is news, and tells metrics and Events."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from equipoise.api.identity import Phase, ServiceKey, Variant
+from equipoise.api.service import InferenceService
+from equipoise.api.status import InferenceServiceStatus
+from equipoise.api.values import format_duration
+from equipoise.decide.types import Decision, Verdict
+from equipoise.reconcile.clock import rfc3339
+from equipoise.reconcile.contract import Context
+from equipoise.reconcile.events import EventType
+from equipoise.reconcile.kube.errors import NotFound
+from equipoise.reconcile.kube.kinds import DEPLOYMENT, INFERENCE_SERVICE, PHASE_SCALE
+from equipoise.reconcile.kube.protocol import Object
+from equipoise.reconcile.record import Record, Records
+from equipoise.reconcile.status.compose import compose, short
+from equipoise.reconcile.status.facts import Facts, phase_facts
+from equipoise.reconcile.status.meaning import worth_writing
+from equipoise.reconcile.view.variants import variant_statuses
+from equipoise.reconcile.workload.world import World
+from equipoise.render.context import role_selector
+from equipoise.render.names import deployment_name, phase_name
+
+logger = logging.getLogger(__name__)
+
+_STUCK_SECONDS: Final = 5.0  # a pod may be without a node for a moment while the scheduler works
+
+
+class Reporter:
+    """Writes status. One per process: it remembers when each service's status was last written."""
+
+    def __init__(self, context: Context, records: Records) -> None:
+        self._context = context
+        self._records = records
+        self._written: dict[ServiceKey, float] = {}
+        self._told: dict[ServiceKey, object] = {}
+
+    def forget(self, key: ServiceKey) -> None:
+        """The service is gone: its series too."""
+        self._written.pop(key, None)
+        self._told.pop(key, None)
+        self._context.metrics.forget(key)
+
+    async def report(self, key: ServiceKey, resource: InferenceService, world: World, waiting: Sequence[str]) -> None:
+        """Compose the status from what is, and write it if it is worth a write."""
+        context, record = self._context, self._records.of(key)
+        now = context.clock.wall_seconds()
+        facts = self._facts(resource, record, world, waiting, now)
+        old = self._latest_status(key, resource)
+        new = compose(old, facts, rfc3339(now))
+        self._metrics(key, facts)
+        self._events(key, resource, record)
+        since = context.clock.monotonic_seconds() - self._written.get(key, float("-inf"))
+        if worth_writing(old, new, since):
+            body = {
+                "apiVersion": INFERENCE_SERVICE.api_version,
+                "kind": INFERENCE_SERVICE.kind,
+                "metadata": {"namespace": key.namespace, "name": key.name, "uid": resource.metadata.uid},
+                "status": new.to_dict(),
+            }
+            try:
+                context.store.upsert(INFERENCE_SERVICE, await context.api.apply_status(body))
+            except NotFound:
+                return
+            self._written[key] = context.clock.monotonic_seconds()
+        await self._phase_scales(key, facts)
+
+    def _latest_status(self, key: ServiceKey, resource: InferenceService) -> InferenceServiceStatus:
+        raw = self._context.store.service(key)
+        return InferenceService.parse(raw).status if raw is not None else resource.status
+
+    def _facts(self, resource: InferenceService, record: Record, world: World, waiting: Sequence[str], now: float) -> Facts:
+        spec = resource.spec
+        variants = variant_statuses(world.live, world.pods, now)
+        allocation = record.allocation or {}
+        messages = {item.variant: _message(item.variant, world, now) for item in variants}
+        return Facts(
+            generation=resource.metadata.generation,
+            percentile=spec.targets.percentile,
+            targets_text={
+                Phase.PREFILL: format_duration(spec.targets.ttft_seconds),
+                Phase.DECODE: format_duration(spec.targets.tpot_seconds),
+            },
+            phases={
+                phase: phase_facts(
+                    variants, allocation, phase, spec.phases.of(phase).min,
+                    [text for variant, text in messages.items() if text and variant.phase is phase],
+                )
+                for phase in Phase
+            },
+            variants=variants,
+            names={item.variant: deployment_name(item.variant) for item in variants},
+            variant_messages=messages,
+            decision=record.decision,
+            observation=record.observation,
+            problem=record.problem or record.trouble,
+            metrics_reason=self._records.metrics_reason,
+            metrics_problem=self._records.metrics_problem,
+            waiting=tuple(waiting),
+            goodput_percent=spec.targets.goodput,
+            revision=max(world.revisions.values(), default=""),
+            endpoint=self._records.endpoint(resource),
+        )  # fmt: skip
+
+    def _metrics(self, key: ServiceKey, facts: Facts) -> None:
+        metrics, labels = self._context.metrics, (key.namespace, key.name)
+        decision = facts.decision
+        metrics.set_variants(
+            key,
+            {
+                (item.variant.phase.value, facts.names[item.variant], item.variant.pool): (item.desired, item.ready)
+                for item in facts.variants
+            },
+        )
+        if decision is None:
+            return
+        metrics.cost.labels(*labels).set(decision.cost_usd_per_hour)
+        for phase, found in decision.phases.items():
+            for gauge, value in (
+                (metrics.observed_seconds, found.latency_seconds),
+                (metrics.attainment, found.attainment),
+                (metrics.lag, found.lag),
+                (metrics.demand, found.demand_tokens_per_second),
+                (metrics.capacity, found.capacity_tokens_per_second),
+            ):
+                gauge.labels(*labels, phase.value).set(float("nan") if value is None else value)
+
+    def _events(self, key: ServiceKey, resource: InferenceService, record: Record) -> None:
+        """One Event per decision that changed something or says something new; holds that repeat say nothing."""
+        decision = record.decision
+        if record.problem is not None:
+            self._tell(key, resource, (record.problem.name,), EventType.WARNING, record.problem.name, record.problem.message)
+            return
+        if decision is None:
+            return
+        limited = decision.infeasible or decision.capacity_limited
+        told = (
+            decision.verdict,
+            tuple((m.kind, m.donor, m.receiver, m.replicas) for m in decision.moves),
+            limited and limited.name,
+        )
+        if decision.verdict is Verdict.MOVE and decision.moves:
+            kinds = decision.moves[0].kind.value.capitalize()
+            self._tell(key, resource, told, EventType.NORMAL, kinds, _sentence(decision))
+        elif limited is not None:
+            self._tell(key, resource, told, EventType.WARNING, limited.name, limited.message)
+        else:
+            self._told[key] = told
+
+    def _tell(
+        self, key: ServiceKey, resource: InferenceService, told: object, kind: EventType, reason: str, message: str
+    ) -> None:
+        if self._told.get(key) == told:
+            return
+        self._told[key] = told
+        raw = self._context.store.service(key)
+        if raw is not None:
+            reference: Object = {"apiVersion": INFERENCE_SERVICE.api_version, "kind": INFERENCE_SERVICE.kind} | raw
+            self._context.events.emit(reference, kind, reason, message)
+            logger.info("%s %s: %s", key, reason, message)
+
+    async def _phase_scales(self, key: ServiceKey, facts: Facts) -> None:
+        """Count and selector of each PhaseScale, for HPA, KEDA and kubectl."""
+        context = self._context
+        for phase in Phase:
+            live = context.store.get(PHASE_SCALE, key.namespace, phase_name(key, phase))
+            if live is None:
+                continue
+            status = {
+                "replicas": sum(_existing(facts, phase)),
+                "selector": ",".join(f"{name}={value}" for name, value in sorted(role_selector(key, phase).items())),
+            }
+            if live.get("status") != status:
+                body = {
+                    "apiVersion": PHASE_SCALE.api_version,
+                    "kind": PHASE_SCALE.kind,
+                    "metadata": {"namespace": key.namespace, "name": phase_name(key, phase)},
+                    "status": status,
+                }
+                context.store.upsert(PHASE_SCALE, await context.api.apply_status(body))
+
+
+def _existing(facts: Facts, phase: Phase) -> list[int]:
+    return [item.ready + item.starting + item.pending for item in facts.variants if item.variant.phase is phase]
+
+
+def _sentence(decision: Decision) -> str:
+    moves = "; ".join(
+        f"{move.kind.value} {move.replicas}: "
+        + " → ".join(short(side) for side in (move.donor, move.receiver) if side is not None)
+        + (f" ({move.reason})" if move.reason else "")
+        for move in decision.moves
+    )
+    why = decision.reasons[0].message if decision.reasons else ""
+    return f"{moves}. {why}" if why and why not in moves else moves
+
+
+def _message(variant: Variant, world: World, now: float) -> str:
+    """What keeps a variant from its count: a pod without a node, a container that does not run, a Deployment that is refused."""
+    for pod in world.pods:
+        if pod.variant != variant or pod.terminating:
+            continue
+        if pod.trouble:
+            return f"{pod.name}: {pod.trouble}"
+        if not pod.bound and pod.unschedulable_message and now - pod.created_seconds > _STUCK_SECONDS:
+            return f"{pod.name} has no node: {pod.unschedulable_message}"
+    for deployment in world.deployments:
+        if deployment["metadata"]["name"] != deployment_name(variant):
+            continue
+        conditions: Sequence[Mapping[str, str]] = (deployment.get("status") or {}).get("conditions") or ()
+        for condition in conditions:
+            if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+                return f"{DEPLOYMENT.kind} {deployment_name(variant)}: {condition.get('message', '')}"
+    return ""

@@ -1,0 +1,118 @@
+"""One pass over one service: what is, what should be, the difference. Level-triggered: no event and no step is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import aiohttp
+
+from equipoise.api.identity import ServiceKey, Variant
+from equipoise.api.service import InferenceService
+from equipoise.decide.types import Reason
+from equipoise.reconcile.contract import Context
+from equipoise.reconcile.kube.errors import Conflict, Forbidden, Invalid
+from equipoise.reconcile.moves.drained import idle_pods
+from equipoise.reconcile.moves.perform import adopt, relabel
+from equipoise.reconcile.moves.plan import MoveInput, MovePlan, plan_moves
+from equipoise.reconcile.queue import Result
+from equipoise.reconcile.record import Record, Records
+from equipoise.reconcile.status.report import Reporter
+from equipoise.reconcile.workload.children import Children
+from equipoise.reconcile.workload.world import World, read_world
+from equipoise.render import Rendering, compose
+
+_DRAIN_LOOK_SECONDS: Final = 1.0  # a draining engine tells nobody when it is empty: look again
+_REPLICA_SET_SECONDS: Final = 0.2  # a new Deployment's ReplicaSet follows at once; its event usually comes first
+
+
+class WorkloadReconciler:
+    """Carries out `status.allocation` and `spec`."""
+
+    def __init__(self, context: Context, records: Records, reporter: Reporter, session: aiohttp.ClientSession) -> None:
+        self._context = context
+        self._records = records
+        self._reporter = reporter
+        self._session = session
+
+    async def reconcile(self, key: ServiceKey, resource: InferenceService) -> Result:
+        """Bring one service's children to what was decided; returns when to look again without an event."""
+        context, record = self._context, self._records.of(key)
+        uid = resource.metadata.uid
+        world = read_world(context.store, key, uid)
+        if record.problem is not None or record.allocation is None:
+            await self._reporter.report(key, resource, world, ())
+            return Result()
+        children = Children(context.api, context.store, uid)
+        plan = await self._plan(resource, record, world)
+        try:
+            requeue = await self._carry_out(resource, record, world, plan, children)
+        except (Forbidden, Invalid, Conflict) as error:
+            name = f"Child{type(error).__name__}"
+            self._records.note_trouble(key, Reason(name, f"{error.request}: {error.message}; nothing that runs was changed"))
+            await self._reporter.report(key, resource, read_world(context.store, key, uid), ())
+            raise
+        if children.foreign:
+            self._records.note_trouble(key, Reason("NameTaken", "; ".join(children.foreign)))
+        await self._reporter.report(key, resource, read_world(context.store, key, uid), [item.message for item in plan.waiting])
+        return Result(requeue)
+
+    async def _plan(self, resource: InferenceService, record: Record, world: World) -> MovePlan:
+        return plan_moves(
+            MoveInput(
+                allocation=record.allocation or {},
+                live=world.live,
+                pods=world.pods,
+                flips=record.flips,
+                now_seconds=self._context.clock.wall_seconds(),
+                drain_grace_seconds=resource.spec.drain.grace_seconds,
+                idle_pods=await idle_pods(self._session, world.pods),
+                revisions=world.revisions,
+            )
+        )
+
+    async def _carry_out(
+        self, resource: InferenceService, record: Record, world: World, plan: MovePlan, children: Children
+    ) -> float | None:
+        context, store = self._context, self._context.store
+        now = context.clock.wall_seconds()
+        first = _kept(plan.first_counts, world, flips=record.flips)
+        # A receiver without a ReplicaSet is made empty first: a placeholder pod must not take a GPU while the label waits.
+        unborn = {item.receiver for item in plan.adoptions if item.receiver not in world.template_hashes}
+        rendering = self._render(resource, first | dict.fromkeys(unborn, 0))
+        await children.apply(rendering.children)
+        if unborn:
+            return _REPLICA_SET_SECONDS
+        adopted = True
+        if plan.adoptions:
+            hashes = read_world(store, resource.key, resource.metadata.uid).template_hashes
+            for adoption in plan.adoptions:
+                adopted = await adopt(context.api, store, adoption, hashes, now) and adopted
+        await relabel(context.api, store, plan, now)
+        # A donor is lowered only when its pods have left: before that the ReplicaSet would delete one that serves.
+        final = first if not adopted else _kept(plan.final_counts, world, flips=record.flips)
+        if final != first:
+            rendering = self._render(resource, final)
+            await children.apply(rendering.children)
+        if not rendering.refused:
+            await children.prune(rendering.children, rendering.kept)
+        self._records.note_problems(resource.key, rendering)
+        if not adopted:
+            return _REPLICA_SET_SECONDS
+        return _DRAIN_LOOK_SECONDS if plan.waiting or plan.drains else None
+
+    def _render(self, resource: InferenceService, counts: Mapping[Variant, int]) -> Rendering:
+        records = self._records
+        pools = {pool.name: pool for pool in records.fleet.pools}
+        return compose(resource, resource.metadata.uid, counts, pools, records.render_options(resource))
+
+
+def _kept(counts: Mapping[Variant, int], world: World, *, flips: bool) -> dict[Variant, int]:
+    """Deployments to have: those that count for something, those with pods, and the empty partner of a flip that exists."""
+    with_pods = {pod.variant for pod in world.pods}
+    result = {}
+    for variant, count in counts.items():
+        partner = counts.get(variant.with_phase(variant.phase.other), 0)
+        if count or variant in with_pods or (flips and partner and variant in world.live):
+            result[variant] = count
+    return result
