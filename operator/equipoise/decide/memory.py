@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from equipoise.api.identity import Phase
+from equipoise.api.identity import Phase, ServiceKey, Shape, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,11 @@ class ServiceMemory:
         """Read what `to_dict` wrote. Unknown or ill-typed parts are dropped: memory is advice, never a reason to fail."""
         if not isinstance(data, Mapping):
             return cls()
-        allocation = {str(k): v for k, v in _mapping(data.get("allocation")).items() if isinstance(v, int) and v >= 0}
+        allocation = {
+            str(k): v
+            for k, v in _mapping(data.get("allocation")).items()
+            if isinstance(v, int) and not isinstance(v, bool) and v >= 0
+        }
         phases = {}
         for name, entry in _mapping(data.get("phases")).items():
             if name in {phase.value for phase in Phase}:
@@ -79,6 +84,23 @@ class ServiceMemory:
         )
 
 
+def variant_key(variant: Variant) -> str:
+    """The variant without its service, as memory keeps it: `prefill@h100-80gb/tp1-bf16`."""
+    return f"{variant.phase.value}@{variant.pool}/{variant.shape}"
+
+
+def parse_variant_key(service: ServiceKey, text: str) -> Variant | None:
+    """Read what `variant_key` wrote; None for anything else: memory is advice, never a reason to fail."""
+    phase, at, place = text.partition("@")
+    pool, slash, shape = place.rpartition("/")
+    if not at or not slash or not pool or phase not in {item.value for item in Phase}:
+        return None
+    try:
+        return Variant(service, Phase(phase), pool, Shape.parse(shape))
+    except ValueError:
+        return None
+
+
 _PHASE_DEFAULTS: Mapping[str, float | int] = {
     "trim": 1.0,
     "short_rounds": 0,
@@ -93,4 +115,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _numbers(value: Any) -> dict[str, float]:
-    return {str(k): float(v) for k, v in _mapping(value).items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    return {
+        str(k): float(v)
+        for k, v in _mapping(value).items()
+        if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+    }

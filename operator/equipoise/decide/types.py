@@ -91,7 +91,7 @@ class MoveKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """`replicas` of the receiver gained (or of the donor given up, for a shrink). `donor_replicas` differs where shapes differ."""
+    """`replicas` that the receiver gains (a shrink: that the donor loses). `donor_replicas` differs where shapes differ."""
 
     kind: MoveKind
     donor: Variant | None
@@ -99,6 +99,7 @@ class Move:
     replicas: int
     donor_replicas: int = 0
     reason: str = ""
+    nodes: tuple[str, ...] = ()  # where donors must go for a receiver that needs several GPUs on one node; empty: anywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +149,8 @@ class Decision:
     """What to do with one service now, and why.
 
     `allocation` is what the Deployments must be set to now: always inside what is free. `wanted` is where it leads; the two
-    differ while GPUs of donors are still held. `moves` are the steps taken in this round. `memory` goes into status and comes back
-    with the next round.
+    differ while GPUs of donors are still held. `moves` are the steps taken in this round. `memory` goes into status and comes
+    back with the next round.
     """
 
     service: ServiceKey
@@ -178,4 +179,5 @@ class DecideInput:
     memories: Mapping[ServiceKey, ServiceMemory]
     now_seconds: float
     interval_seconds: float = 15.0
-    settings: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, float] = field(default_factory=dict)  # overrides of decide.settings.Settings, by name
+    corrections: Mapping[Variant, float] = field(default_factory=dict)  # online calibration: factor on a variant's capacity

@@ -19,6 +19,7 @@ class NodeSpace:
     name: str
     gpus: int
     own_gpus: Mapping[Variant, int] = field(default_factory=dict)
+    open: bool = True  # new pods may go here; on a closed (cordoned, tainted) node replicas may stay, none may come
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,10 @@ class ServiceDemand:
     phases: Mapping[Phase, PhaseDemand]
     max_gpus: int | None = None
     max_cost_usd_per_hour: float | None = None
-    change_price_usd: float = 0.0  # what one replica's change costs, in money: keeps small changes of demand from moving things
+    change_price_usd: float = (
+        0.0  # added to the hourly price of a replica that would have to start: keeps small savings from moving things
+    )
+    flips: bool = True  # replicas of equal pool and shape may change phase, at a tenth of that price
 
 
 @dataclass(frozen=True, slots=True)

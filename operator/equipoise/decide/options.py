@@ -1,0 +1,244 @@
+"""The ways to serve each phase of a service: pools × shapes, with capacity and price, and why the others are out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from equipoise.api.identity import Phase, Shape, Variant
+from equipoise.decide import reasons
+from equipoise.decide.performance import Performance
+from equipoise.decide.settings import Settings
+from equipoise.decide.types import PhasePolicy, Reason, ServiceInput, VariantOption
+from equipoise.fleet.types import Fleet, Pool
+from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, Targets, Workload
+
+_SEPARATE_SHAPES_GAIN = 0.7  # one shape for both phases, unless it serves them this much worse: only equal shapes can flip
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRefusal:
+    """Why a pool cannot serve a phase."""
+
+    pool: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseOptions:
+    """What can serve a phase, the preferred pools first, and what cannot."""
+
+    options: tuple[VariantOption, ...]
+    refusals: tuple[PoolRefusal, ...]
+
+
+class FleetView:
+    """A fleet with a cheap identity, so that options of one round can be found again in the next."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.pools: dict[str, Pool] = {pool.name: pool for pool in fleet.pools}
+        self.largest_node: dict[str, int] = {
+            pool.name: max((node.allocatable_gpus for node in pool.nodes), default=0) for pool in fleet.pools
+        }
+        self._identity = tuple(
+            (
+                pool.name,
+                repr(pool.device),
+                pool.price_usd_per_gpu_hour,
+                self.largest_node[pool.name],
+                pool.network_bytes_per_second,
+                pool.network_domain,
+            )
+            for pool in fleet.pools
+        )
+        self._hash = hash(self._identity)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FleetView) and self._identity == other._identity
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    pool: str
+    shape: Shape
+    capacity: ReplicaCapacity
+    price_usd_per_hour: float
+    preference: int
+
+
+_PhaseTemplates = tuple[tuple[_Template, ...], tuple[PoolRefusal, ...]]
+
+
+def service_options(
+    service: ServiceInput,
+    fleet: FleetView,
+    workload: Workload,
+    performance: Performance,
+    settings: Settings,
+    corrections: Mapping[Variant, float],
+) -> dict[Phase, PhaseOptions]:
+    """Options of both phases. `corrections` are online calibrations per variant (a factor on capacity), bounded to 0.5..2."""
+    kept = tuple(
+        sorted({(status.variant.pool, status.variant.shape) for status in service.variants if status.desired or status.ready})
+    )
+    policies = tuple((phase, service.phases[phase]) for phase in Phase if phase in service.phases)
+    templates = _templates(
+        fleet,
+        performance,
+        service.model,
+        service.targets,
+        workload,
+        tuple((phase, policy.pools, policy.shape) for phase, policy in policies),
+        service.flip_supported,
+        kept,
+    )
+    startups = {status.variant: status.startup_seconds for status in service.variants if status.startup_seconds is not None}
+    result = {}
+    for phase, _ in policies:
+        entries, refusals = templates[phase]
+        options = []
+        for entry in entries:
+            variant = Variant(service.key, phase, entry.pool, entry.shape)
+            capacity = entry.capacity
+            if variant in corrections:
+                factor = min(2.0, max(0.5, corrections[variant]))
+                capacity = replace(capacity, tokens_per_second=capacity.tokens_per_second * factor)
+            startup = startups.get(variant)
+            if startup is None:
+                startup = startups.get(variant.with_phase(phase.other), settings.startup_seconds)
+            options.append(VariantOption(variant, capacity, entry.price_usd_per_hour, startup, entry.preference))
+        result[phase] = PhaseOptions(tuple(options), refusals)
+    return result
+
+
+def infeasible(phase: Phase, policy: PhasePolicy, refusals: Sequence[PoolRefusal]) -> Reason:
+    """Nothing can serve the phase: name every pool with its reason, and what to change."""
+    if not refusals:
+        return Reason(
+            reasons.INFEASIBLE,
+            f"nothing can serve {phase.value}: no GPU pool was found; add nodes with GPUs, or check the pool labels",
+            phase,
+        )
+    each = "; ".join(f"{refusal.pool}: {refusal.message}" for refusal in refusals)
+    limits = (
+        " or widen spec.phases." + phase.value + (".pools" if policy.pools else ".shape") if policy.pools or policy.shape else ""
+    )
+    return Reason(
+        reasons.INFEASIBLE,
+        f"nothing can serve {phase.value}: {each}. Add a pool with more memory or speed, relax the target, "
+        f"or use smaller weights{limits}",
+        phase,
+    )
+
+
+@lru_cache(maxsize=16384)
+def _templates(
+    fleet: FleetView,
+    performance: Performance,
+    model: ModelFacts,
+    targets: Targets,
+    workload: Workload,
+    wishes: tuple[tuple[Phase, tuple[str, ...], Shape | None], ...],
+    flips: bool,
+    kept: tuple[tuple[str, Shape], ...],
+) -> dict[Phase, _PhaseTemplates]:
+    """Options without the service's name: a pure function, remembered because little of it changes from round to round."""
+    found: dict[Phase, dict[str, dict[Shape, ReplicaCapacity]]] = {}
+    refused: dict[Phase, list[PoolRefusal]] = {}
+    order: dict[Phase, list[str]] = {}
+    for phase, wished, shape in wishes:
+        found[phase], refused[phase] = {}, []
+        order[phase] = list(wished) if wished else sorted(fleet.pools)
+        for name in order[phase]:
+            capacities = _pool_capacities(fleet, performance, model, targets, workload, phase, name, shape, kept)
+            if isinstance(capacities, PoolRefusal):
+                refused[phase].append(capacities)
+            else:
+                found[phase][name] = capacities
+    result = {}
+    for phase, wished, _ in wishes:
+        entries = []
+        for name in order[phase]:
+            if name not in found[phase]:
+                continue
+            own = found[phase][name]
+            other = found.get(phase.other, {}).get(name) if flips else None
+            best = _best_shape(own, other)
+            for shape in sorted(own):
+                if shape == best or (name, shape) in kept:
+                    price = fleet.pools[name].price_usd_per_gpu_hour * shape.gpus_per_replica
+                    preference = order[phase].index(name) if wished else 0
+                    entries.append(_Template(name, shape, own[shape], price, preference))
+        result[phase] = (tuple(entries), tuple(refused[phase]))
+    return result
+
+
+def _pool_capacities(
+    fleet: FleetView,
+    performance: Performance,
+    model: ModelFacts,
+    targets: Targets,
+    workload: Workload,
+    phase: Phase,
+    name: str,
+    wished: Shape | None,
+    kept: tuple[tuple[str, Shape], ...],
+) -> dict[Shape, ReplicaCapacity] | PoolRefusal:
+    pool = fleet.pools.get(name)
+    if pool is None:
+        there = ", ".join(sorted(fleet.pools)) or "none"
+        return PoolRefusal(
+            name, "NoSuchPool", f"there is no pool of this name (found: {there}); correct spec.phases.{phase.value}.pools"
+        )
+    if wished is not None:
+        shapes: tuple[Shape, ...] = (wished,)
+    else:
+        answer = performance.shapes(model, pool)
+        if isinstance(answer, Refusal):
+            return PoolRefusal(name, answer.reason, answer.message)
+        shapes = tuple(sorted({*answer, *(shape for place, shape in kept if place == name)}))
+    largest = fleet.largest_node[name]
+    capacities: dict[Shape, ReplicaCapacity] = {}
+    refusal = PoolRefusal(name, "NoShape", "no shape fits")
+    for shape in shapes:
+        if shape.tensor_parallel > largest:
+            refusal = PoolRefusal(
+                name, "NodeTooSmall", f"{shape} needs {shape.tensor_parallel} GPUs on one node, the largest has {largest}"
+            )
+            continue
+        capacity = performance.capacity(phase, model, pool, shape, workload, targets)
+        if isinstance(capacity, Refusal):
+            refusal = PoolRefusal(name, capacity.reason, capacity.message)
+        elif capacity.tokens_per_second > 0.0:
+            capacities[shape] = capacity
+    return capacities or refusal
+
+
+def _best_shape(own: Mapping[Shape, ReplicaCapacity], other: Mapping[Shape, ReplicaCapacity] | None) -> Shape:
+    """The shape with the most tokens per GPU; where flips are possible, one that suits both phases if that costs little.
+
+    Only replicas of equal shape can change phase, and a flip keeps nearly all the value of a free move (control notes), so up
+    to 30 % of a phase's efficiency is given for it.
+    """
+
+    def efficiency(table: Mapping[Shape, ReplicaCapacity], shape: Shape) -> float:
+        return table[shape].tokens_per_second / shape.gpus_per_replica
+
+    best = max(own, key=lambda shape: (efficiency(own, shape), -shape.gpus_per_replica, shape))
+    common = sorted(set(own) & set(other or {}))
+    if not other or not common:
+        return best
+    best_other = max(other, key=lambda shape: (efficiency(other, shape), -shape.gpus_per_replica, shape))
+
+    def joint(shape: Shape) -> tuple[float, int, Shape]:
+        share = efficiency(own, shape) / efficiency(own, best)
+        share_other = efficiency(other, shape) / efficiency(other, best_other)
+        return (min(share, share_other), -shape.gpus_per_replica, shape)
+
+    shared = max(common, key=joint)
+    return shared if joint(shared)[0] >= _SEPARATE_SHAPES_GAIN else best

@@ -1,0 +1,131 @@
+"""What a round knows of one service before it decides: lengths, options, demand, lag, trim and need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from equipoise.api.identity import Phase, Variant
+from equipoise.decide import demand as demand_rules
+from equipoise.decide import reasons
+from equipoise.decide.demand import Demand, DemandUnknown, estimate_demand
+from equipoise.decide.lag import estimate_lags
+from equipoise.decide.memory import PhaseMemory, ServiceMemory
+from equipoise.decide.options import FleetView, infeasible, service_options
+from equipoise.decide.performance import Performance
+from equipoise.decide.settings import Settings
+from equipoise.decide.sizing import needed_tokens_per_second
+from equipoise.decide.state import PhaseState, ServiceState, current_counts
+from equipoise.decide.trim import adjust_trim
+from equipoise.decide.types import DecideInput, Scaling, ServiceInput, VariantOption
+from equipoise.decide.workload import estimate_workload
+from equipoise.decide.worth import expected_dwell, note_shift
+from equipoise.observe.starvation import decode_starves_prefill
+from equipoise.perf.types import Workload
+
+
+def prepare(
+    service: ServiceInput, inputs: DecideInput, fleet: FleetView, performance: Performance, settings: Settings
+) -> ServiceState:
+    """The state of one service at the start of a round."""
+    memory = inputs.memories.get(service.key, ServiceMemory())
+    observation = inputs.observations.get(service.key)
+    now = inputs.now_seconds
+    window = observation.window_seconds if observation is not None else inputs.interval_seconds
+    estimate = estimate_workload(observation, memory.extra, now, settings)
+    options = service_options(service, fleet, estimate.workload, performance, settings, inputs.corrections)
+    starvation = None if observation is None else decode_starves_prefill(observation)
+    starves = starvation is not None and starvation.decode_starves
+    lags = estimate_lags(observation, service.targets, starves)
+    counts = current_counts(service, memory)
+    first = not counts and not memory.allocation and not memory.last_shrink_seconds
+    state = ServiceState(service, observation, memory, {}, _settling(service, memory, now, window, inputs.interval_seconds))
+    state.extra.update(estimate.memory)
+    state.extra.update({name: until for name, until in memory.extra.items() if name.startswith("blocked.") and until > now})
+    if estimate.assumed and observation is not None:
+        state.say(reasons.LENGTHS_ASSUMED, f"never observed, assumed: {', '.join(estimate.assumed)}")
+    for phase in sorted(service.phases):
+        found = options[phase]
+        by_variant = {option.variant: option for option in found.options}
+        current = {variant: count for variant, count in counts.items() if variant.phase is phase}
+        startup = _startup_seconds(by_variant, current, settings)
+        demand = estimate_demand(observation, phase, estimate.workload, memory.extra, startup, starves, now, settings)
+        state.extra.update(demand.memory)
+        phase_state = PhaseState(
+            phase=phase,
+            policy=service.phases[phase],
+            options=by_variant,
+            refusals=found.refusals,
+            demand=demand,
+            lag=lags[phase],
+            memory=memory.phases.get(phase, PhaseMemory()),
+            current=dict(current),
+            next=dict(current),
+            statuses={status.variant: status for status in service.variants if status.variant.phase is phase},
+        )
+        fixed = phase_state.fixed_count
+        minimum = phase_state.policy.minimum
+        phase_state.floor = fixed if fixed is not None else max(1, minimum) if first else minimum
+        state.phases[phase] = phase_state
+        _trim(state, phase_state, inputs, settings)
+        _describe(state, phase_state, estimate.workload)
+        if not found.options:
+            state.infeasible = state.infeasible or infeasible(phase, phase_state.policy, found.refusals)
+    shifted = any(isinstance(entry.demand, Demand) and entry.demand.shifted for entry in state.phases.values())
+    shifts = note_shift(memory.extra, shifted, now, 2.0 * window + inputs.interval_seconds)
+    state.extra.update(shifts)
+    state.dwell_seconds = expected_dwell(shifts, now, settings)
+    if starvation is not None and starvation.decode_starves:
+        state.say(reasons.DECODE_STARVES_PREFILL, f"slow first tokens are charged to decode: {starvation.message}", Phase.DECODE)
+    return state
+
+
+def _trim(state: ServiceState, phase: PhaseState, inputs: DecideInput, settings: Settings) -> None:
+    serving = phase.capacity(phase.ready)
+    utilisation = None if phase.urgent is None or serving <= 0.0 else phase.urgent / serving
+    outcome = adjust_trim(
+        phase.memory,
+        phase.lag,
+        utilisation,
+        state.settling,
+        state.service.targets,
+        inputs.now_seconds,
+        inputs.interval_seconds,
+        settings,
+    )
+    phase.memory = outcome.memory
+    if outcome.raised:
+        state.say(reasons.TRIM_RAISED, f"{phase.phase.value}: {outcome.raised}", phase.phase)
+    elif outcome.eased:
+        state.say(reasons.TRIM_EASED, f"{phase.phase.value}: {outcome.eased}", phase.phase)
+    if isinstance(phase.demand, Demand):
+        phase.needed = needed_tokens_per_second(phase.demand, phase.memory.trim, settings)
+
+
+def _describe(state: ServiceState, phase: PhaseState, workload: Workload) -> None:
+    name = phase.phase.value
+    if phase.policy.scaling is not Scaling.AUTO:
+        return
+    if isinstance(phase.demand, DemandUnknown):
+        state.say(reasons.SIGNAL_UNKNOWN, f"{name}: {phase.demand.message}; it keeps what it has", phase.phase)
+        return
+    name_of_reason = (
+        reasons.DEMAND_IDLE if phase.demand.idle else reasons.DEMAND_SHIFTED if phase.demand.shifted else reasons.DEMAND
+    )
+    state.say(name_of_reason, demand_rules.describe(phase.phase, phase.demand, workload), phase.phase)
+    if phase.lag.lagging:
+        state.say(reasons.LAGGING, f"{name} is at {phase.lag.value:.2f} of its target", phase.phase)
+
+
+def _settling(service: ServiceInput, memory: ServiceMemory, now: float, window: float, interval: float) -> bool:
+    """Whether the window still holds a move or its warm-up: what it shows is not how the present allocation performs."""
+    last = max(memory.last_grow_seconds, memory.last_shrink_seconds, memory.last_flip_seconds)
+    if last and now - last < window + interval:
+        return True
+    return any(status.starting or status.pending or status.draining for status in service.variants)
+
+
+def _startup_seconds(options: Mapping[Variant, VariantOption], current: Mapping[Variant, int], settings: Settings) -> float:
+    """How far ahead to look: the start-up time where the phase runs, else the fastest there is."""
+    there = [options[variant].startup_seconds for variant in current if variant in options]
+    every = [option.startup_seconds for option in options.values()]
+    return max(there) if there else min(every, default=settings.startup_seconds)

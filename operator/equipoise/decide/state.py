@@ -1,0 +1,157 @@
+"""One service while a round decides about it: what is known, what is planned, what has been said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from equipoise.api.identity import Phase, Shape, Variant
+from equipoise.decide.allocation.types import Shortfall
+from equipoise.decide.demand import Demand, DemandUnknown
+from equipoise.decide.lag import Lag
+from equipoise.decide.memory import PhaseMemory, ServiceMemory, parse_variant_key
+from equipoise.decide.options import PoolRefusal
+from equipoise.decide.types import CapacityMode, Move, PhasePolicy, Reason, Scaling, ServiceInput, VariantOption, VariantStatus
+from equipoise.observe.types import ServiceObservation
+
+
+@dataclass(slots=True)
+class PhaseState:
+    """One phase. `current` are the counts as last decided, `next` the counts this round is coming to."""
+
+    phase: Phase
+    policy: PhasePolicy
+    options: Mapping[Variant, VariantOption]
+    refusals: tuple[PoolRefusal, ...]
+    demand: Demand | DemandUnknown
+    lag: Lag
+    memory: PhaseMemory
+    needed: float | None = None
+    floor: int = 1  # fewest replicas: the user's minimum, or the count that someone else owns
+    current: dict[Variant, int] = field(default_factory=dict)
+    next: dict[Variant, int] = field(default_factory=dict)
+    wanted: dict[Variant, int] = field(default_factory=dict)
+    statuses: dict[Variant, VariantStatus] = field(default_factory=dict)
+
+    @property
+    def urgent(self) -> float | None:
+        """Work to do now with the trim, tokens per second; None when it is not known."""
+        return self.demand.urgent * self.memory.trim if isinstance(self.demand, Demand) else None
+
+    @property
+    def steady(self) -> float | None:
+        """The same without the queue."""
+        return self.demand.now * self.memory.trim if isinstance(self.demand, Demand) else None
+
+    @property
+    def automatic(self) -> bool:
+        """Whether Equipoise may choose this phase's count in this round."""
+        return self.policy.scaling is Scaling.AUTO and isinstance(self.demand, Demand)
+
+    @property
+    def fixed_count(self) -> int | None:
+        """The count that someone else owns, None when it is Equipoise's."""
+        if self.policy.scaling is Scaling.EXTERNAL:
+            return self.policy.minimum if self.policy.external_replicas is None else max(0, self.policy.external_replicas)
+        return self.policy.minimum if self.policy.scaling is Scaling.FIXED else None
+
+    def rate(self, variant: Variant) -> float:
+        """Tokens per second of one replica; 0 for a variant that no option describes any more."""
+        option = self.options.get(variant)
+        return option.capacity.tokens_per_second if option is not None else 0.0
+
+    def capacity(self, counts: Mapping[Variant, int]) -> float:
+        """Tokens per second of these replicas."""
+        return sum(self.rate(variant) * count for variant, count in counts.items())
+
+    def replicas(self) -> int:
+        """Replicas that this round is coming to."""
+        return sum(self.next.values())
+
+    @property
+    def ready(self) -> dict[Variant, int]:
+        """Replicas that serve now."""
+        return {variant: status.ready for variant, status in self.statuses.items() if status.ready}
+
+
+@dataclass(slots=True)
+class ServiceState:
+    """One service in the round."""
+
+    service: ServiceInput
+    observation: ServiceObservation | None
+    memory: ServiceMemory
+    phases: dict[Phase, PhaseState]
+    settling: bool
+    extra: dict[str, float] = field(default_factory=dict)
+    reasons: list[Reason] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    infeasible: Reason | None = None
+    dwell_seconds: float = 0.0
+    shortfalls: list[Shortfall] = field(default_factory=list)
+    waiting: dict[Variant, int] = field(default_factory=dict)  # replicas to come when GPUs are free
+
+    @property
+    def active(self) -> bool:
+        """Whether this round may change anything."""
+        return self.service.mode is CapacityMode.AUTO and not self.service.deleting
+
+    def say(self, name: str, message: str, phase: Phase | None = None) -> None:
+        """Add a reason."""
+        self.reasons.append(Reason(name, message, phase))
+
+    def said(self, name: str) -> bool:
+        """Whether a reason of this name was given."""
+        return any(reason.name == name for reason in self.reasons)
+
+    def calm(self) -> None:
+        """No cold move is wanted any more: confirmations start anew."""
+        for phase in self.phases.values():
+            if phase.memory.pressed_rounds:
+                phase.memory = replace(phase.memory, pressed_rounds=0)
+
+    def gpus(self) -> int:
+        """GPUs of the counts this round is coming to."""
+        return sum(
+            variant.shape.gpus_per_replica * count for phase in self.phases.values() for variant, count in phase.next.items()
+        )
+
+    def cost(self) -> float:
+        """USD per hour of the same."""
+        return sum(
+            phase.options[variant].price_usd_per_hour * count
+            for phase in self.phases.values()
+            for variant, count in phase.next.items()
+            if variant in phase.options
+        )
+
+    def places(self) -> list[tuple[str, Shape]]:
+        """(pool, shape) of every variant in play, ordered."""
+        found = {
+            (variant.pool, variant.shape)
+            for phase in self.phases.values()
+            for counts in (phase.next, phase.wanted)
+            for variant in counts
+        }
+        return sorted(found)
+
+
+def current_counts(service: ServiceInput, memory: ServiceMemory) -> dict[Variant, int]:
+    """Replicas per variant as last decided; the Deployments' own counts when nothing was ever decided.
+
+    What was decided is what the workload loop is carrying out, so a count edited by hand or a write that is still under way
+    does not count as a new starting point.
+    """
+    if memory.allocation:
+        found = {}
+        for text, count in memory.allocation.items():
+            variant = parse_variant_key(service.key, text)
+            if variant is not None and count > 0 and variant.phase in service.phases:
+                found[variant] = count
+        return found
+    return {status.variant: status.desired for status in service.variants if status.desired > 0}
+
+
+def unbound(status: VariantStatus | None, count: int) -> int:
+    """Replicas of the count that hold no GPU yet: pending, or not even created."""
+    return count if status is None else max(0, count - status.ready - status.starting)
