@@ -49,7 +49,7 @@ class _Page:
 
 
 class DirectObserver:
-    """Scrapes every pod that has an address, once per call of `observe`. Close it, or use it as an asynchronous context manager."""
+    """Scrapes every pod that has an address, once per call of `observe`. An asynchronous context manager, as it needs closing."""
 
     def __init__(
         self,

@@ -96,20 +96,21 @@ class SumOfLegs:
         return high
 
     def attainment(self, target: float) -> Bounded:
-        """Share within `target`: the independent estimate and the sharpest bounds for any dependence.
+        """Share within `target`: the independent estimate, and bounds that hold for any dependence and any spread in buckets.
 
-        The bounds are Makarov's (1981): no split x of the target makes P(A <= x) + P(B <= target - x) - 1 larger than the
-        truth, none makes the smaller of P(A <= x) + P(B <= target - x) and 1 smaller. Both are piecewise linear in x, so the
-        bucket edges suffice.
+        The bounds are Makarov's (1981) at the buckets' edges: for every split x of the target the share is at least
+        P(A <= x) + P(B <= target - x) - 1 and at most P(A <= x) + P(B <= target - x). Where a split falls inside a bucket, the
+        lower edge's share goes into the lower bound and the upper edge's into the upper bound.
         """
         splits = {0.0, target}
         splits.update(bound for bound in self._first.bounds if 0.0 <= bound <= target)
         splits.update(target - bound for bound in self._second.bounds if 0.0 <= target - bound <= target)
         low, high = 0.0, 1.0
         for split in splits:
-            both = self._share(self._first, split) + self._share(self._second, target - split)
-            low = max(low, both - 1.0)
-            high = min(high, both)
+            first, second = self._first.share_within(split), self._second.share_within(target - split)
+            if first is not None and second is not None:
+                low = max(low, first.low + second.low - 1.0)
+                high = min(high, first.high + second.high)
         value = self.share_within(target)
         return Bounded(min(max(value, low), high), low, high)
 

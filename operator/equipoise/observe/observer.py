@@ -84,6 +84,11 @@ class Observer:
         """The last round's state of the source."""
         return self._health
 
+    @property
+    def scrape_intervals_seconds(self) -> Mapping[ServiceKey, float]:
+        """What has been learned of the services of the last round."""
+        return self._intervals
+
     async def observe(self, services: Iterable[ServiceScope], now_seconds: float) -> dict[ServiceKey, ServiceObservation]:
         """One observation per service, in the window that ends now (seconds since the epoch).
 

@@ -117,7 +117,7 @@ class PrometheusClient:
                 context = ssl.create_default_context(cafile=settings.ca_file)
             connector = aiohttp.TCPConnector(ssl=context, limit=settings.maximum_concurrency)
             # The server is told the time-out as well; a little more lets its own, better worded, answer through.
-            timeout = aiohttp.ClientTimeout(total=settings.timeout_seconds + 1.0, sock_connect=settings.timeout_seconds)
+            timeout = aiohttp.ClientTimeout(total=settings.timeout_seconds * 1.1, sock_connect=settings.timeout_seconds)
             self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=False)
         return self._session
 

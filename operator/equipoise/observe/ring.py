@@ -48,7 +48,10 @@ class Ring:
         self._rounds: deque[Round] = deque()
 
     def add(self, new: Round) -> None:
-        """Append a round; rounds that are no longer needed go. One at the same time replaces the last; a clock set back starts anew."""
+        """Append a round; rounds that are no longer needed go.
+
+        One at the same time replaces the last; a clock set back starts anew.
+        """
         if self._rounds and new.at_seconds < self._rounds[-1].at_seconds:
             self._rounds.clear()
         if self._rounds and new.at_seconds == self._rounds[-1].at_seconds:

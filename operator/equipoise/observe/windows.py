@@ -15,7 +15,7 @@ from equipoise.observe.settings import ObserveSettings
 # Windows come in these multiples of the shortest one (15, 20, 30, 45 s, ... by default), so that estimates that differ by a
 # hair share a query.
 _STEPS = (1.0, 4 / 3, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 20.0)
-_TOLERANCE = 0.95  # a window of 60 s counts as four scrapes of 15.8 s: a count over a fixed probe is off by up to one sample
+_TOLERANCE = 0.95  # a window of 60 s counts as four scrapes of 15.7 s: a count over a fixed probe is off by up to one sample
 
 
 def learn_intervals(
