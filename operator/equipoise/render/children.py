@@ -12,6 +12,7 @@ from equipoise.api.service import InferenceService
 from equipoise.fleet.types import Pool
 from equipoise.render.context import Context
 from equipoise.render.deployments import deployment
+from equipoise.render.freeze import TEMPLATE
 from equipoise.render.hashing import digest
 from equipoise.render.monitoring import engine_monitor
 from equipoise.render.names import deployment_name
@@ -103,10 +104,12 @@ def compose(
 def seal(child: Mapping[str, Any]) -> dict[str, Any]:
     """The child with a digest of itself in an annotation, so that a comparison also sees what is not wanted any more.
 
-    The replica count stays out: it changes through `/scale` too, and is compared as a field.
+    The replica count stays out: it changes through `/scale` too, and is compared as a field. So does the packed template: it
+    repeats the template beside it, and another zlib may pack it differently.
     """
-    spec = {key: value for key, value in child.get("spec", {}).items() if key != "replicas"}
-    mark = digest({**child, "spec": spec} if "spec" in child else dict(child))
     metadata = child["metadata"]
-    annotations = {**metadata.get("annotations", {}), labels.SPEC_HASH: mark}
-    return {**child, "metadata": {**metadata, "annotations": annotations}}
+    annotations = dict(metadata.get("annotations", {}))
+    core = {**child, "metadata": {**metadata, "annotations": {k: v for k, v in annotations.items() if k != TEMPLATE}}}
+    if "spec" in child:
+        core["spec"] = {key: value for key, value in child["spec"].items() if key != "replicas"}
+    return {**child, "metadata": {**metadata, "annotations": {**annotations, labels.SPEC_HASH: digest(core)}}}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from equipoise.api import labels
-from equipoise.api.identity import GROUP, VERSION, Phase, Precision, ServiceKey, Shape, Variant
+from equipoise.api.identity import GROUP, VERSION, Phase, Precision, ServiceKey, Variant
 from equipoise.api.service import InferenceService, InferenceServiceSpec
 from equipoise.fleet.types import Pool
 from equipoise.render.names import deployment_name, label_value
@@ -110,9 +110,9 @@ def role_selector(service: ServiceKey, phase: Phase) -> dict[str, str]:
     return {labels.SERVICE: service.name, labels.ROLE: phase.value}
 
 
-def weight_bytes(context: Context, shape: Shape) -> float | None:
+def weight_bytes(context: Context, precision: Precision) -> float | None:
     """Size of the weights in that precision, in bytes; None when the number of parameters is not known."""
     given = context.spec.model.architecture.parameter_count
     parameters = given if given is not None else (context.options.model.parameters if context.options.model else None)
-    per_parameter = {Precision.BF16: 2.0, Precision.FP8: 1.0, Precision.INT4: 0.5}[shape.precision]
+    per_parameter = {Precision.BF16: 2.0, Precision.FP8: 1.0, Precision.INT4: 0.5}[precision]
     return None if parameters is None else parameters * per_parameter

@@ -16,6 +16,7 @@ from equipoise.render.engines.base import HTTP_PORT, SIDECAR_ENGINE_PORT, Engine
 from equipoise.render.freeze import ENGINE, engine_container
 from equipoise.render.merge import overlay_object
 from equipoise.render.options import Problem, Refusal
+from equipoise.render.partials import check_partial
 from equipoise.render.probes import probes
 from equipoise.render.weights import cache_mounts, cache_volumes, weight_source
 
@@ -49,8 +50,9 @@ def pod_template(context: Context, variant: Variant) -> dict[str, Any]:
     template: dict[str, Any] = {"metadata": {"labels": context.pod_labels(variant)}, "spec": spec}
     if parts.annotations:
         template["metadata"]["annotations"] = dict(parts.annotations)
+    custom = context.spec.engine.type is EngineType.CUSTOM
     for source, partial in _partials(context, variant):
-        _check_partial(source, partial, context)
+        check_partial(source, partial, ENGINE, "" if custom else "spec.engine.args or spec.phases.<phase>.engineArgs")
         template = overlay_object(template, partial)
     return _put_back(template, context, variant, pool, grace)
 
@@ -75,7 +77,7 @@ def _engine(context: Context, variant: Variant, parts: EngineParts, pool: Pool, 
             "limits": {pool.resource_name: str(gpus)},
         },
         "volumeMounts": [*cache_mounts(), *weight_source(context, variant).mounts],
-        **probes(context, variant.shape, parts.probe_paths, name),
+        **probes(context, weight_source(context, variant).stored, parts.probe_paths, name),
         "lifecycle": pre_stop(parts.pre_stop_seconds),
         "securityContext": {"allowPrivilegeEscalation": False},
     }
@@ -126,24 +128,6 @@ def _partials(context: Context, variant: Variant) -> list[tuple[str, Mapping[str
     return [(source, partial) for source, partial in found if partial]
 
 
-def _check_partial(source: str, partial: Mapping[str, Any], context: Context) -> None:
-    strangers = sorted(set(partial) - {"metadata", "spec"})
-    if strangers:
-        raise Refusal(Problem(source, f"{strangers[0]!r} is no part of a PodTemplateSpec; it has metadata and spec"))
-    for part in ("metadata", "spec"):
-        if not isinstance(partial.get(part, {}), Mapping):
-            raise Refusal(Problem(f"{source}.{part}", f"found {type(partial[part]).__name__}, expected an object"))
-    spec = partial.get("spec", {})
-    for container in spec.get("containers") or ():
-        if not isinstance(container, Mapping) or not container.get("name"):
-            raise Refusal(Problem(f"{source}.spec.containers", "a container has no name; the engine's is called engine"))
-        if container["name"] == ENGINE and "args" in container and context.spec.engine.type is not EngineType.CUSTOM:
-            message = (
-                "args would replace Equipoise's, without which the phases cannot hand KV over; put them into spec.engine.args"
-            )
-            raise Refusal(Problem(f"{source}.spec.containers[{ENGINE}]", message))
-
-
 def _put_back(template: dict[str, Any], context: Context, variant: Variant, pool: Pool, grace: int) -> dict[str, Any]:
     """What routing, placement, GPU counts and draining depend on, whatever the user's partial templates say."""
     metadata = {**template["metadata"], "labels": {**(template["metadata"].get("labels") or {}), **context.pod_labels(variant)}}
@@ -157,9 +141,7 @@ def _put_back(template: dict[str, Any], context: Context, variant: Variant, pool
     spec["terminationGracePeriodSeconds"] = max(grace, given) if isinstance(given, int) else grace
     engine = engine_container(template)
     if engine is None:
-        raise Refusal(
-            Problem("spec.engine.podTemplate.spec.containers", "the container named engine was taken away; leave it in")
-        )
+        raise Refusal(Problem("spec.engine.podTemplate.spec.containers", "the container engine was taken away; leave it in"))
     gpus = str(variant.shape.gpus_per_replica)
     resources = engine.get("resources") or {}
     counted = {kind: {**(resources.get(kind) or {}), pool.resource_name: gpus} for kind in ("requests", "limits")}

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from equipoise.api.identity import Shape
+from equipoise.api.identity import Precision
 from equipoise.render.context import Context, weight_bytes
 
 STARTUP_BASE_SECONDS: Final = 600.0
@@ -30,13 +30,13 @@ class ProbePaths:
     liveness_period_seconds: int = 10
 
 
-def probes(context: Context, shape: Shape, paths: ProbePaths, port: str) -> dict[str, Any]:
-    """The three probes of an engine's container.
+def probes(context: Context, stored: Precision, paths: ProbePaths, port: str) -> dict[str, Any]:
+    """The three probes of an engine's container, whose weights are read in the precision `stored`.
 
     Liveness begins after the start-up probe has passed, and ends a container only after two minutes without an answer: a busy
     event loop answers late, and a restart costs a whole model load.
     """
-    budget = startup_seconds(context, shape)
+    budget = startup_seconds(context, stored)
     return {
         "startupProbe": {
             "httpGet": {"path": paths.startup, "port": port},
@@ -59,7 +59,7 @@ def probes(context: Context, shape: Shape, paths: ProbePaths, port: str) -> dict
     }
 
 
-def startup_seconds(context: Context, shape: Shape) -> float:
+def startup_seconds(context: Context, stored: Precision) -> float:
     """How long a replica may take until it serves: the base and the download of its weights."""
-    size = weight_bytes(context, shape)
+    size = weight_bytes(context, stored)
     return STARTUP_UNKNOWN_SECONDS if size is None else STARTUP_BASE_SECONDS + size / DOWNLOAD_BYTES_PER_SECOND

@@ -39,6 +39,7 @@ def basis(service: InferenceService) -> dict[str, Any]:
         },
         "drain": _set_fields(spec.drain),
         "routingSidecar": spec.router_type is RouterType.INFERENCE_POOL,
+        "unboundedQueues": spec.capacity.bounded_queues is Switch.DISABLED,
         "flipsDisabled": spec.engine.type is EngineType.SGLANG and spec.capacity.flips is Switch.DISABLED,
     }
     return {name: value for name, value in result.items() if value not in (None, {}, False)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from equipoise.api.engine import EngineType
-from equipoise.api.identity import Variant
+from equipoise.api.identity import Precision, Variant
 from equipoise.render.context import Context
 from equipoise.render.options import Problem, Refusal
 
@@ -22,11 +22,13 @@ _STREAMED: Final = frozenset({"s3", "gs"})
 class WeightSource:
     """The weights of one variant as the engine sees them.
 
-    `model` is the engine's model argument, `revision` a Hugging Face revision or empty. `quantise`: the engine makes the
-    precision itself while loading. `streamed`: read from an object store by the engine's streamer.
+    `model` is the engine's model argument, `stored` the precision it is read in, `revision` a Hugging Face revision or empty.
+    `quantise`: the engine makes the variant's precision itself while loading. `streamed`: read from an object store by the
+    engine's streamer.
     """
 
     model: str
+    stored: Precision
     revision: str = ""
     quantise: bool = False
     streamed: bool = False
@@ -42,17 +44,19 @@ def weight_source(context: Context, variant: Variant) -> WeightSource:
     except ValueError as error:
         message = f"{error}; the Deployment of {variant} stays as it is until its replicas are moved away"
         raise Refusal(Problem("spec.model.weights", message, variant)) from error
+    stored = context.spec.model.weights.precision if quantise else variant.shape.precision
     if uri.scheme == "hf":
-        return WeightSource(uri.path, uri.revision, quantise)
+        return WeightSource(uri.path, stored, uri.revision, quantise)
     if uri.scheme == "file":
-        return WeightSource(uri.path, quantise=quantise)
+        return WeightSource(uri.path, stored, quantise=quantise)
     if uri.scheme == "pvc":
         claim, _, path = uri.path.partition("/")
         volume = {"name": MODEL_VOLUME, "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
         mount = {"name": MODEL_VOLUME, "mountPath": MODEL_PATH, "readOnly": True}
-        return WeightSource(f"{MODEL_PATH}/{path}".rstrip("/"), quantise=quantise, volumes=(volume,), mounts=(mount,))
+        model = f"{MODEL_PATH}/{path}".rstrip("/")
+        return WeightSource(model, stored, quantise=quantise, volumes=(volume,), mounts=(mount,))
     if uri.scheme in _STREAMED and engine in {EngineType.VLLM, EngineType.CUSTOM}:
-        return WeightSource(f"{uri.scheme}://{uri.path}", quantise=quantise, streamed=True)
+        return WeightSource(f"{uri.scheme}://{uri.path}", stored, quantise=quantise, streamed=True)
     advice = "give hf://, pvc:// or file://, or use engine.type vllm, which streams from object stores"
     raise Refusal(Problem("spec.model.uri", f"engine.type {engine.value} cannot read {uri.scheme}:// addresses; {advice}"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from equipoise.render.context import Context
-from equipoise.render.routers.workload import RouterParts, addresses, discovery
+from equipoise.render.routers.workload import RouterParts, addresses, discovery, policies
 
 
 def sglang_router(context: Context) -> RouterParts:
@@ -15,9 +15,7 @@ def sglang_router(context: Context) -> RouterParts:
         arguments=(
             "--pd-disaggregation",
             *discovery(context),
-            "--policy=power_of_two",
-            "--prefill-policy=cache_aware",
-            "--decode-policy=power_of_two",
+            *policies(),
             *addresses(),
             f"--shutdown-grace-period-secs={int(context.spec.drain.grace_seconds)}",
         ),

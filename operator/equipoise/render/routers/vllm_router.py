@@ -5,7 +5,7 @@ from __future__ import annotations
 from equipoise.api.engine import EngineType
 from equipoise.render.context import Context
 from equipoise.render.engines.vllm import router_connector
-from equipoise.render.routers.workload import RouterParts, addresses, discovery
+from equipoise.render.routers.workload import RouterParts, addresses, discovery, policies
 
 HEALTH_CHECK_SECONDS = 5
 """Its default of 60 s, three times over, would leave a dead engine in turn for three minutes."""
@@ -22,10 +22,7 @@ def vllm_router(context: Context) -> RouterParts:
             "--vllm-pd-disaggregation",
             *discovery(context),
             f"--kv-connector={connector}",
-            # Prompts that share a prefix meet where it is cached; answers go where fewest run, so that a small GPU gets less.
-            "--policy=power_of_two",
-            "--prefill-policy=cache_aware",
-            "--decode-policy=power_of_two",
+            *policies(),
             *addresses(),
             f"--health-check-interval-secs={HEALTH_CHECK_SECONDS}",
         ),

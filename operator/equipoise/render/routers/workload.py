@@ -14,6 +14,7 @@ from equipoise.render.flags import Flag, overlay, parse_flags, tokens
 from equipoise.render.merge import overlay_object
 from equipoise.render.names import router_name
 from equipoise.render.options import Problem, Refusal
+from equipoise.render.partials import check_partial
 
 CONTAINER: Final = "router"
 METRICS_PORT: Final = 29000
@@ -46,6 +47,20 @@ def discovery(context: Context) -> list[str]:
     return arguments
 
 
+def policies() -> list[str]:
+    """How both routers choose pods.
+
+    Prompts that share a prefix meet where it is cached, unless that pod has over four more in hand than another: each is a whole
+    prefill (the routers' own threshold is 64). Answers go where fewer run, so that a small GPU gets less.
+    """
+    return [
+        "--policy=power_of_two",
+        "--prefill-policy=cache_aware",
+        "--balance-abs-threshold=4",
+        "--decode-policy=power_of_two",
+    ]
+
+
 def addresses() -> list[str]:
     """Where the router listens."""
     return ["--host=0.0.0.0", f"--port={HTTP_PORT}", "--prometheus-host=0.0.0.0", f"--prometheus-port={METRICS_PORT}"]
@@ -63,6 +78,7 @@ def _deployment(context: Context, parts: RouterParts) -> dict[str, Any]:
     name = router_name(context.key)
     pod_labels = context.labels(parts.name, "router")
     partial = context.spec.router.pod_template or {}
+    check_partial("spec.router.podTemplate", partial, CONTAINER, "spec.router.args")
     template = overlay_object(_template(context, parts, pod_labels), partial)
     metadata = template.get("metadata") or {}
     template = {**template, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **pod_labels}}}
