@@ -6,7 +6,6 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -53,6 +52,8 @@ def namespace(cluster: LocalCluster) -> Iterator[str]:
     wait_until(lambda: cluster.kubectl("get", "serviceaccount", "default", "-n", name, "--ignore-not-found", "-o", "name"))
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")
+    # Nothing can be created in the namespace any more. Its own controller would begin with the pods 5 s later.
+    cluster.kubectl("delete", "pods", "--all", "-n", name, "--wait=false")
     wait_until(
         lambda: not cluster.kubectl("get", "pods", "-n", name, "--ignore-not-found", "-o", "name"),
         timeout_seconds=60,
@@ -68,7 +69,6 @@ def cluster_factory() -> Iterator[ClusterFactory]:
     with ExitStack() as stack:
 
         def start(options: ClusterOptions | None = None) -> LocalCluster:
-            wanted = options or replace(ClusterOptions(), name="own")
-            return stack.enter_context(LocalCluster.start(wanted))
+            return stack.enter_context(LocalCluster.start(options or ClusterOptions(name="own")))
 
         yield start

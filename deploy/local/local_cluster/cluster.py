@@ -125,8 +125,11 @@ class LocalCluster:
         return dict(self._running.environment)
 
     def take_port(self) -> int:
-        """Return a port of 127.0.0.1 that no other cluster uses, for a program of the caller's."""
-        return self._running.slot.take_port()
+        """Return a free port of 127.0.0.1 that no other cluster uses, for a program of the caller's.
+
+        May be called any number of times: ports that nobody listens on any more come round again.
+        """
+        return self._running.slot.lend_port()
 
     # --- Tools ------------------------------------------------------------------------------------------------------------
 

@@ -63,11 +63,14 @@ def kwok_component(
     )
 
 
-def prometheus_component(binaries: Binaries, paths: Paths, port: int, environment: dict[str, str]) -> Component:
+def prometheus_component(
+    binaries: Binaries, paths: Paths, options: ClusterOptions, port: int, environment: dict[str, str]
+) -> Component:
     """Return Prometheus."""
+    interval_seconds = options.prometheus_scrape_interval_seconds
     return Component(
         "prometheus",
-        lambda: prometheus_command(binaries, paths.prometheus_config, paths.folder / "prometheus", port),
+        lambda: prometheus_command(binaries, paths.prometheus_config, paths.folder / "prometheus", port, interval_seconds),
         paths.log("prometheus"),
         environment,
         lambda: plane.answers_ok(f"http://127.0.0.1:{port}/-/ready"),

@@ -1,7 +1,7 @@
 """What clusters side by side on one machine must not share: ports and pod addresses.
 
 Every cluster takes one of 64 slots, by a lock that the operating system gives back when the process ends, however it ends.
-Slot n owns the pod range 127.(64+n).0.0/16 and 16 ports from 20000 + 16n on. These lie below the range that Linux
+Slot n owns the pod range 127.(64+n).0.0/16 and 128 ports from 20000 + 128n on. These lie below the range that Linux
 gives to outgoing connections (32768 upwards), so a component that is stopped finds its port free again.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from local_cluster.errors import LocalClusterError
 
 SLOT_COUNT = 64
-PORTS_PER_SLOT = 16
+PORTS_PER_SLOT = 128
 FIRST_PORT = 20000
 FIRST_SECOND_OCTET = 64
 
@@ -38,15 +38,22 @@ class Slot:
     ports: list[int] = field(default_factory=list)
     pod_cidr: str = ""
 
-    def take_port(self) -> int:
-        """Return a port that nobody else was given.
+    def keep_port(self) -> int:
+        """Return a port for a component, which has it as long as the cluster is there, stopped or not."""
+        return self.ports.pop(0)
+
+    def lend_port(self) -> int:
+        """Return a port that nobody listens on, the one that was lent the longest time ago first.
 
         Raises:
-            LocalClusterError: all of the slot's ports are given away.
+            LocalClusterError: somebody listens on each of them.
         """
-        if not self.ports:
-            raise LocalClusterError(f"All {PORTS_PER_SLOT} ports of this cluster are in use; start a second cluster.")
-        return self.ports.pop(0)
+        for _ in range(len(self.ports)):
+            port = self.ports.pop(0)
+            self.ports.append(port)
+            if _is_free(port):
+                return port
+        raise LocalClusterError(f"All {PORTS_PER_SLOT} ports of this cluster are in use; start a second cluster.")
 
     def release(self) -> None:
         """Give the slot back."""

@@ -171,7 +171,7 @@ def _prepare(options: ClusterOptions, slot: Slot, binaries: Binaries) -> Running
 
 def _start_control_plane(running: RunningCluster, tools: Tools, report: Report) -> None:
     paths, slot, options = running.paths, running.slot, running.options
-    ports = plane.Ports(*(slot.take_port() for _ in range(5)))
+    ports = plane.Ports(*(slot.keep_port() for _ in range(5)))
     tokens = credentials.write_tokens(paths)
     if not paths.service_account_key.exists():
         subprocess.run([running.binaries.program("service-account-key"), str(paths.service_account_key)], check=True)
@@ -193,13 +193,13 @@ def _start_companions(running: RunningCluster, report: Report) -> None:
     paths, options, environment = running.paths, running.options, running.environment
     group = []
     if options.with_kwok:
-        port = running.slot.take_port()
+        port = running.slot.keep_port()
         group.append(parts.kwok_component(running.binaries, paths, options, running.pod_cidr, port, environment))
     if options.with_prometheus:
-        port = running.slot.take_port()
+        port = running.slot.keep_port()
         running.prometheus_url = f"http://127.0.0.1:{port}"
         running.write_prometheus_config()
-        group.append(parts.prometheus_component(running.binaries, paths, port, environment))
+        group.append(parts.prometheus_component(running.binaries, paths, options, port, environment))
     if group:
         running.start(group, report)
     wait_until(
