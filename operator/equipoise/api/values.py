@@ -13,14 +13,14 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 DURATION_PATTERN: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
-QUANTITY_PATTERN: Final = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][0-9]{1,2})?$"
+QUANTITY_PATTERN: Final = r"^[0-9]+(\.[0-9]+)?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][0-9]{1,2})?$"
 COUNT_OR_PERCENT_PATTERN: Final = r"^(0|[1-9][0-9]{0,3}|(0|[1-9][0-9]?|100)%)$"
 DURATION_LENGTH: Final = 24
 QUANTITY_LENGTH: Final = 24
 
 # Decimal, so that 8.03G is 8030000000 and not the float beside it.
 _SECONDS: Final = {"h": Decimal(3600), "m": Decimal(60), "s": Decimal(1), "ms": Decimal("0.001")}
-_FACTORS: Final = {"": Decimal(1), "m": Decimal("0.001")} | {
+_FACTORS: Final = {"": Decimal(1), "m": Decimal("1e-3"), "u": Decimal("1e-6"), "n": Decimal("1e-9")} | {
     suffix: base**power
     for base, suffixes in ((Decimal(1000), ("k", "M", "G", "T", "P", "E")), (Decimal(1024), ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")))
     for power, suffix in enumerate(suffixes, start=1)

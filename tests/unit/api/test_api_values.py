@@ -45,7 +45,8 @@ def test_what_is_no_time_is_not_written(seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("value", "number"),
-    [("12.5", 12.5), (3, 3.0), ("80Gi", 80 * 2**30), ("8.03G", 8.03e9), ("250m", 0.25), ("1e12", 1e12), ("1E3", 1e3),
+    [("12.5", 12.5), (3, 3.0), ("80Gi", 80 * 2**30), ("8.03G", 8.03e9), ("250m", 0.25),
+     ("5u", 5e-6), ("5n", 5e-9), ("1e12", 1e12), ("1E3", 1e3),
      ("2E", 2e18), ("450G", 4.5e11)],
 )  # fmt: skip
 def test_quantities_are_read(value: str | int, number: float) -> None:
