@@ -16,6 +16,8 @@ from equipoise.reconcile.kube.kinds import DEPLOYMENT, INFERENCE_SERVICE, NODE, 
 from equipoise.reconcile.kube.protocol import Listing, Object
 from equipoise.reconcile.views import view
 
+_REMEMBERED_DEATHS: Final = 4096  # per kind: far more than go during the seconds that a list is on its way
+
 ObjectKey = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
 
@@ -153,8 +155,8 @@ class _Table:
         self.functions = functions
         self.indices: dict[str, dict[Hashable, set[ObjectKey]]] = {name: {} for name in functions}
         self.listed = False
-        self._gone: dict[str, int] = {}  # uid -> generation of the list before which it went
-        self._generation = 0
+        # A list that was on its way when a deletion came may still hold the dead object. An insertion-ordered set.
+        self._gone: dict[str, None] = {}
 
     def upsert(self, obj: Object) -> Change | None:
         key, uid, version = _identity(obj)
@@ -168,7 +170,9 @@ class _Table:
 
     def remove(self, obj: Object) -> Change | None:
         key, uid, _ = _identity(obj)
-        self._gone[uid] = self._generation
+        self._gone[uid] = None
+        if len(self._gone) > _REMEMBERED_DEATHS:
+            del self._gone[next(iter(self._gone))]
         old = self.objects.get(key)
         if old is None or old["metadata"].get("uid") != uid:
             return None
@@ -189,9 +193,6 @@ class _Table:
             change = self._put(key, old, None)
             if change is not None:
                 yield change
-        # A list that was on its way when a deletion came may still hold the dead object: forget a death only two lists later.
-        self._generation += 1
-        self._gone = {uid: at for uid, at in self._gone.items() if at >= self._generation - 1}
 
     def _put(self, key: ObjectKey, old: Object | None, new: Object | None) -> Change | None:
         if old is not None:

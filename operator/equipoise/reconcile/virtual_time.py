@@ -15,8 +15,8 @@ EPOCH_SECONDS = 1_800_000_000.0  # where virtual wall time starts: an instant in
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop whose time jumps to the next timer as soon as nothing else is left to do.
 
-    Code under it may use asyncio.sleep, timeouts and call_later as always. It must not wait for the world outside: with no timer and
-    nothing ready, nothing could ever happen, and the loop says so instead of hanging.
+    Code under it may use asyncio.sleep, timeouts and call_later as always. It must not wait for the world outside: with no
+    timer and nothing ready, nothing could ever happen, and the loop says so instead of hanging.
     """
 
     def __init__(self) -> None:

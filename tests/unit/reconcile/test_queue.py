@@ -335,9 +335,9 @@ def test_figures_for_probes_and_metrics() -> None:
         task = asyncio.create_task(queue.run())
         await asyncio.sleep(3)
         assert queue.oldest_in_flight_seconds() == 3.0
-        assert not queue.idle
+        idle_before = queue.idle
         await asyncio.sleep(7)
-        assert queue.idle
+        assert (idle_before, queue.idle) == (False, True)
         queue.stop()
         await task
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from equipoise.reconcile.clock import Clock, rfc3339_micro
 from equipoise.reconcile.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -16,7 +16,8 @@ from equipoise.reconcile.lease.election import Election, Record, Timing
 
 logger = logging.getLogger(__name__)
 
-_LOG_EVERY_SECONDS = 60.0
+_LOG_EVERY_SECONDS: Final = 60.0
+_LAST_PAUSE_SECONDS: Final = 0.25
 
 
 class LeadershipLost(Exception):
@@ -101,7 +102,9 @@ class Elector:
         """Renew until that fails for too long or somebody else holds the Lease; then LeadershipLost."""
         timing = self._election.timing
         while True:
-            await self._clock.sleep(timing.retry_seconds)
+            left = self._election.renewal_left_seconds(self._clock.monotonic_seconds())
+            # Towards the deadline more often: an outage that ends just before it must not cost the leadership.
+            await self._clock.sleep(min(timing.retry_seconds, max(left / 2, _LAST_PAUSE_SECONDS)))
             left = self._election.renewal_left_seconds(self._clock.monotonic_seconds())
             if left <= 0:
                 self._election.give_up()
