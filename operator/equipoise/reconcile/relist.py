@@ -10,10 +10,10 @@ from functools import partial
 
 from equipoise.reconcile.clock import Clock
 from equipoise.reconcile.kube.errors import ApiError, Forbidden, KindNotServed
-from equipoise.reconcile.kube.kinds import INFERENCE_SERVICE, Kind
+from equipoise.reconcile.kube.kinds import INFERENCE_SERVICE, POD, Kind
 from equipoise.reconcile.kube.protocol import KubeApi, Listing
 from equipoise.reconcile.metrics import Metrics
-from equipoise.reconcile.sources import POLLED, WATCHED, Source
+from equipoise.reconcile.sources import PODS, POLLED, WATCHED, Source
 from equipoise.reconcile.store import Store
 from equipoise.reconcile.views import view
 
@@ -85,6 +85,7 @@ class Relister:
         self.watched = tuple(source for source in WATCHED if problems.get(source.kind) is None)
         for source in POLLED:
             await self._read_into_store(source)
+        await self._read_strangers_pods()
 
     def event(self, kind: Kind) -> None:
         """Note that the watch of this kind lives."""
@@ -138,6 +139,24 @@ class Relister:
             if was != (problem is None):
                 logger.info("%s %s", source.kind, "can be read now" if problem is None else f"cannot be read any more: {problem}")
                 self._kinds_changed(source.kind)
+        try:
+            await self._read_strangers_pods()
+        except ApiError as error:
+            logger.warning("poll: %s", error)
+
+    async def _read_strangers_pods(self) -> None:
+        """Where only some namespaces are served, the pods of the others still hold GPUs. Reads them if the rights allow it."""
+        if not self._namespaces or self._store.denied(POD):
+            return
+        try:
+            listing = await self._api.list(POD, field_selector=PODS.field_selector, keep=partial(view, POD))
+        except Forbidden as error:
+            if self._store.limited(POD) is None:
+                logger.warning("GPUs held by pods of other namespaces cannot be seen and count as free: %s", error.message)
+            self._store.limit(POD, f"pods of other namespaces cannot be seen: {error.message}")
+        else:
+            self._store.limit(POD, None)
+            self._store.replace(POD, listing)
 
     def _unwatched(self) -> Iterable[Source]:
         return [source for source in (*WATCHED, *POLLED) if source not in self.watched]

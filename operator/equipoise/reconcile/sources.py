@@ -21,6 +21,9 @@ class Source:
     field_selector: str = ""
 
 
+PODS: Final = Source(kinds.POD, field_selector="status.phase!=Succeeded,status.phase!=Failed")
+"""All pods: whoever holds a GPU takes it from what is free. Finished ones hold nothing. See `views` for what is kept."""
+
 WATCHED: Final[tuple[Source, ...]] = (
     Source(kinds.INFERENCE_SERVICE),
     Source(kinds.PHASE_SCALE),
@@ -33,8 +36,7 @@ WATCHED: Final[tuple[Source, ...]] = (
     Source(kinds.ROLE, _OURS),
     Source(kinds.ROLE_BINDING, _OURS),
     Source(kinds.POD_DISRUPTION_BUDGET, _OURS),
-    # All pods: whoever holds a GPU takes it from what is free. Finished ones hold nothing. See `views` for what is kept.
-    Source(kinds.POD, field_selector="status.phase!=Succeeded,status.phase!=Failed"),
+    PODS,
     Source(kinds.NODE),
     Source(kinds.RESOURCE_QUOTA),
     Source(kinds.HORIZONTAL_POD_AUTOSCALER),

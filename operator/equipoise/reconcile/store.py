@@ -46,6 +46,7 @@ class Store:
         self._tables: dict[Kind, _Table] = {}
         self._listeners: list[Listener] = []
         self._denied: dict[Kind, str] = {}
+        self._limited: dict[Kind, str] = {}
 
     def subscribe(self, listener: Listener) -> None:
         """Call `listener` for every change that means something (a new resourceVersion alone does not)."""
@@ -76,6 +77,17 @@ class Store:
     def denied(self, kind: Kind) -> str | None:
         """Why nothing is known of this kind; None when it can be read."""
         return self._denied.get(kind)
+
+    def limit(self, kind: Kind, reason: str | None) -> None:
+        """Note that only a part of this kind can be read, and which; None: all of it."""
+        if reason is None:
+            self._limited.pop(kind, None)
+        else:
+            self._limited[kind] = reason
+
+    def limited(self, kind: Kind) -> str | None:
+        """What of this kind cannot be seen; None when all of it is."""
+        return self._limited.get(kind)
 
     def listed(self, kind: Kind) -> bool:
         """Whether a whole list of this kind has been taken in: before that, absent does not mean gone."""

@@ -26,6 +26,7 @@ class Api:
         self.version = 1
         self.absent: set[Kind] = {LEADER_WORKER_SET}
         self.forbidden: set[Kind] = set()
+        self.forbidden_clusterwide: set[Kind] = set()
         self.broken: set[Kind] = set()
         self.asked: list[tuple[Kind, str | None, str, str]] = []
 
@@ -42,7 +43,7 @@ class Api:
         request = Request("list", kind, namespace)
         if kind in self.absent:
             raise KindNotServed(request, 404, "404 page not found")
-        if kind in self.forbidden:
+        if kind in self.forbidden or (namespace is None and kind in self.forbidden_clusterwide):
             raise Forbidden(request, 403, f"{kind} is forbidden")
         if kind in self.broken:
             raise Unavailable(request, 503, "etcd is away")
@@ -272,5 +273,24 @@ def test_an_outage_during_polling_changes_nothing() -> None:
         await rig.relister.poll_once()
         assert rig.store.count(LEADER_WORKER_SET) == 1
         assert rig.changed == []
+
+    run_in_virtual_time(main())
+
+
+def test_gpus_held_in_other_namespaces_are_seen_where_the_rights_allow_it() -> None:
+    async def main() -> None:
+        rig = Rig(namespaces=("prod",))
+        stranger = rig.api.put(POD, "training", "research")
+        stranger["spec"] = {"nodeName": "n", "containers": [{"resources": {"requests": {"nvidia.com/gpu": "8"}}}]}
+        rig.api.forbidden_clusterwide.add(POD)
+        await rig.relister.prime()
+        assert rig.store.limited(POD) == "pods of other namespaces cannot be seen: pods is forbidden"
+        assert rig.store.denied(POD) is None
+        rig.api.forbidden_clusterwide.clear()
+        await rig.relister.poll_once()
+        assert rig.store.limited(POD) is None
+        assert [pod["metadata"]["name"] for pod in rig.store.pods_on_node("n")] == ["training"]
+        await rig.relister.resync_once()
+        assert rig.store.count(POD) == 1
 
     run_in_virtual_time(main())
