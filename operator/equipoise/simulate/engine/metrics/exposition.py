@@ -120,4 +120,3 @@ class Exposition:
         }
         name = "vllm:cache_config_info"
         return f"# HELP {name} The KV cache's settings.\n# TYPE {name} gauge\n{name}{label_text(labels)} 1.0\n"
-
