@@ -30,6 +30,11 @@ def test_durations_round_trip_to_the_millisecond(milliseconds: int) -> None:
     assert len(text) <= 24
 
 
+@given(st.floats(min_value=0, max_value=0.0999))
+def test_short_durations_round_trip_to_a_tenth_of_a_millisecond(seconds: float) -> None:
+    assert math.isclose(parse_duration(format_duration(seconds)), seconds, abs_tol=0.0000501)
+
+
 @given(st.floats(min_value=0, max_value=1e12, allow_nan=False), st.integers(min_value=0, max_value=6))
 def test_quantities_round_trip_to_their_decimals(value: float, decimals: int) -> None:
     text = format_quantity(value, decimals)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from equipoise.api.identity import GROUP, VERSION
@@ -45,6 +45,15 @@ class ApiModel(BaseModel):
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON in the API's own spelling, without fields that are absent (None)."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def problems(error: ValidationError) -> str:
+    """What could not be read, as one line for people: `spec.targets.ttft: '5 s' is no duration; …`."""
+    lines = []
+    for found in error.errors(include_url=False):
+        where = ".".join(str(part) for part in found["loc"]) or "the object"
+        lines.append(f"{where}: {found['msg'].removeprefix('Value error, ')}")
+    return "; ".join(lines)
 
 
 def shortened(length: int) -> Callable[[Any], Any]:

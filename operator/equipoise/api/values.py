@@ -39,18 +39,20 @@ def parse_duration(text: str, field: str = "") -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration to the millisecond in the shortest usual form: `0.5` is `500ms`, `90` is `1m30s`; negative is an error."""
+    """A duration in the shortest usual form: `0.5` is `500ms`, `90` is `1m30s`; negative is an error.
+
+    Exact to the millisecond, and below 100 ms (where TPOT lies) to a tenth of one.
+    """
     if not math.isfinite(seconds) or seconds < 0:
         raise ValueError(f"{seconds!r} seconds cannot be written as a duration")
+    if seconds < 0.09995:
+        return f"{_plain(seconds * 1000, 1)}ms" if round(seconds * 1000, 1) else "0s"
     milliseconds = round(seconds * 1000)
     if milliseconds < 1000:
-        return f"{milliseconds}ms" if milliseconds else "0s"
+        return f"{milliseconds}ms"
     minutes, rest = divmod(milliseconds, 60_000)
     hours, minutes = divmod(minutes, 60)
-    parts = [f"{hours}h" if hours else "", f"{minutes}m" if minutes else ""]
-    if rest:
-        parts.append(f"{rest // 1000}s" if rest % 1000 == 0 else f"{rest / 1000:.3f}".rstrip("0") + "s")
-    return "".join(parts)
+    return (f"{hours}h" if hours else "") + (f"{minutes}m" if minutes else "") + (f"{_plain(rest / 1000, 3)}s" if rest else "")
 
 
 def parse_quantity(value: str | int, field: str = "") -> float:
@@ -69,8 +71,7 @@ def format_quantity(value: float, decimals: int = 3) -> str:
     """A plain decimal quantity without trailing zeros; negative and non-finite numbers are an error."""
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"{value!r} cannot be written as a quantity")
-    text = f"{value:.{decimals}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return _plain(value, decimals)
 
 
 def parse_count_or_percent(value: str | int, total: int, *, round_up: bool, field: str = "") -> int:
@@ -82,6 +83,12 @@ def parse_count_or_percent(value: str | int, total: int, *, round_up: bool, fiel
         return int(text)
     hundredths = int(text[:-1]) * total
     return -(-hundredths // 100) if round_up else hundredths // 100
+
+
+def _plain(value: float, decimals: int) -> str:
+    """Decimal, without an exponent and without trailing zeros."""
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _at(field: str) -> str:

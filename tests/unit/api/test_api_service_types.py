@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from equipoise.api.base import problems
 from equipoise.api.engine import EngineType, RouterType
 from equipoise.api.identity import Phase, Precision, ServiceKey, Shape
 from equipoise.api.model_source import ModelSpec, ModelUri
@@ -91,6 +92,17 @@ def test_strict_reading_leaves_metadata_to_kubernetes() -> None:
 def test_errors_name_field_and_value(path: str, value: Any, named: str) -> None:
     with pytest.raises(ValidationError, match=named):
         InferenceService.parse(changed(path, value))
+
+
+def test_what_could_not_be_read_is_said_in_one_line() -> None:
+    data = changed("spec.targets.ttft", "5 s")
+    data["spec"]["drain"] = {"grace": "soon"}
+    with pytest.raises(ValidationError) as error:
+        InferenceService.parse(data)
+    assert problems(error.value) == (
+        "spec.targets.ttft: '5 s' is no duration; write numbers with a unit of ms, s, m or h, such as 500ms or 1m30s; "
+        "spec.drain.grace: 'soon' is no duration; write numbers with a unit of ms, s, m or h, such as 500ms or 1m30s"
+    )
 
 
 @pytest.mark.parametrize(

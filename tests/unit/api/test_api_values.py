@@ -30,7 +30,9 @@ def test_what_is_no_duration_is_named_with_its_field(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0, "0s"), (0.0004, "0s"), (0.041, "41ms"), (0.9996, "1s"), (1.0, "1s"), (1.25, "1.25s"), (90.0, "1m30s"), (3600.0, "1h"),
+    [(0.0, "0s"), (0.00004, "0s"), (0.0042, "4.2ms"), (0.041, "41ms"),
+     (0.09994, "99.9ms"), (0.09996, "100ms"), (0.4104, "410ms"), (0.9996, "1s"),
+     (1.0, "1s"), (1.25, "1.25s"), (90.0, "1m30s"), (3600.0, "1h"),
      (3661.5, "1h1m1.5s"), (120.0, "2m")],
 )  # fmt: skip
 def test_durations_are_written_short(seconds: float, text: str) -> None:
