@@ -116,7 +116,7 @@ class EquipoiseApp:
             record = self._restore(key, resource)
         policy = service_policy(resource)
         if isinstance(policy, ServicePolicy):
-            self._records.put(key, replace(record, problem=None, flips=policy.flip_supported))
+            self._records.put(key, replace(record, problem=None, flips=policy.flip_supported, model=policy.model))
             return Member(resource, policy)
         names = ", ".join(sorted({problem.name for problem in policy}))
         message = "; ".join(problem.message for problem in policy)

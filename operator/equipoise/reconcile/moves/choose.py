@@ -1,16 +1,15 @@
-"""Which pods to give up first."""
+"""Engine pods in the order in which `decide.donors` gives them up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from equipoise.decide.donors import PodView, choose_pods
 from equipoise.reconcile.view.pods import EnginePod
 
 
 def by_least_loss(pods: Iterable[EnginePod]) -> list[EnginePod]:
-    """Pods in the order in which losing them costs least.
-
-    Without a node first, then not ready, then those already out of routing, then the youngest (the oldest have the warmest
-    caches), names last so that equal input gives equal output.
-    """
-    return sorted(pods, key=lambda pod: (pod.bound, pod.ready, not pod.draining, -pod.created_seconds, pod.name))
+    """All of them, the one whose loss costs least first."""
+    found = {pod.name: pod for pod in pods}
+    views = [PodView(pod.name, pod.ready, pod.bound, pod.draining, pod.created_seconds, None, pod.node) for pod in found.values()]
+    return [found[view.name] for view in choose_pods(views, len(views))]
