@@ -33,7 +33,7 @@ def parse_flags(arguments: Iterable[str], aliases: Mapping[str, str] | None = No
     for token in arguments:
         if _FLAG.match(token):
             result.append(Flag(_key(token, aliases or {}), (token,)))
-        elif result:
+        elif result and result[-1].key:
             result[-1] = Flag(result[-1].key, (*result[-1].tokens, token))
         else:
             result.append(Flag("", (token,)))

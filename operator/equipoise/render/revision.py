@@ -1,22 +1,27 @@
 """One revision over both phases: a digest of what the user set that a running engine depends on.
 
-Replicas, targets, budgets, prices and whatever else changes no process are not part of it, nor is any default: a new release of
-Equipoise with other defaults finds the same revision and restarts nothing. The version says how the digest is made.
+Replicas, targets, budgets, prices and whatever else changes no process are not part of it, nor are defaults: a value counts only
+where it differs from the neutral one below, which is fixed for ever. So neither other defaults nor new fields of a later release
+give another digest, and an upgrade restarts nothing.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from equipoise.api.base import ApiModel
-from equipoise.api.engine import EngineType, RouterType
-from equipoise.api.identity import Phase
+from equipoise.api.engine import EngineType, EnvVar, RouterType
+from equipoise.api.identity import Phase, Precision
 from equipoise.api.policy import Switch
 from equipoise.api.service import InferenceService
 from equipoise.render.hashing import digest
 
 REVISION_VERSION: Final = 1
-_PHASE_FIELDS: Final = ("engineArgs", "podTemplate")
+"""How the digest is made. Another way needs another number, and revisions of this one must still be recognised."""
+_NEUTRAL: Final[dict[str, Any]] = {
+    "engine.type": EngineType.VLLM.value,
+    "model.weights.precision": Precision.BF16.value,
+    "drain.grace": 300.0,
+}
 
 
 def revision(service: InferenceService) -> str:
@@ -25,25 +30,30 @@ def revision(service: InferenceService) -> str:
 
 
 def basis(service: InferenceService) -> dict[str, Any]:
-    """What the revision is a digest of."""
+    """What the revision is a digest of: fields by their path, those that are unset or neutral left out."""
     spec = service.spec
-    model = _set_fields(spec.model)
-    architecture = model.pop("architecture", {})
-    result = {
-        "model": model,
-        "maxContext": architecture.get("maxContext"),
-        "engine": _set_fields(spec.engine),
-        "phases": {
-            phase.value: {name: value for name, value in _set_fields(spec.phases.of(phase)).items() if name in _PHASE_FIELDS}
-            for phase in Phase
-        },
-        "drain": _set_fields(spec.drain),
+    fields: dict[str, Any] = {
+        "model.uri": spec.model.uri,
+        "model.servedName": spec.model.served_name,
+        "model.architecture.maxContext": spec.model.architecture.max_context,
+        "model.weights.precision": spec.model.weights.precision.value,
+        "model.weights.calibrated": sorted([entry.precision.value, entry.uri or ""] for entry in spec.model.weights.calibrated),
+        "engine.type": spec.engine.type.value,
+        "engine.image": spec.engine.image,
+        "engine.version": spec.engine.version,
+        "engine.args": list(spec.engine.args),
+        "engine.env": [_variable(variable) for variable in spec.engine.env],
+        "engine.podTemplate": spec.engine.pod_template,
+        "drain.grace": spec.drain.grace_seconds,
         "routingSidecar": spec.router_type is RouterType.INFERENCE_POOL,
         "unboundedQueues": spec.capacity.bounded_queues is Switch.DISABLED,
         "flipsDisabled": spec.engine.type is EngineType.SGLANG and spec.capacity.flips is Switch.DISABLED,
     }
-    return {name: value for name, value in result.items() if value not in (None, {}, False)}
+    for phase in Phase:
+        fields[f"phases.{phase.value}.engineArgs"] = list(spec.phases.of(phase).engine_args)
+        fields[f"phases.{phase.value}.podTemplate"] = spec.phases.of(phase).pod_template
+    return {name: value for name, value in fields.items() if value and value != _NEUTRAL.get(name)}
 
 
-def _set_fields(model: ApiModel) -> dict[str, Any]:
-    return model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+def _variable(variable: EnvVar) -> dict[str, Any]:
+    return {"name": variable.name, "value": variable.value, "valueFrom": variable.value_from}
