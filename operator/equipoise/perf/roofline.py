@@ -31,7 +31,11 @@ CONSTANT_SHARE_OF_WEIGHT_READ: Final = 0.5
 # the peak where dense models reach .68 net.
 EXPERTS_COMPUTE_SHARE: Final = 0.5
 # Scheduling, sampling and launch of one step, vLLM with captured graphs.
-ENGINE_OVERHEAD_SECONDS: Final = 0.0015
+ENGINE_OVERHEAD_SECONDS: Final = 0.0005
+DECODE_COMPUTE_SHARE: Final = 0.65
+ALL_REDUCE_LINK_SHARE: Final = (
+    0.7  # of the link, what a ring of all-reduce gets: fitted to L40S and H100 entries with 2 and 4 GPUs
+)
 ALL_REDUCE_LATENCY_SECONDS: Final = 8e-6  # two in each layer
 STAGE_HOP_SECONDS: Final = 100e-6  # activations to the next pipeline stage
 
@@ -49,7 +53,7 @@ def roofline_step_times(model: ModelFacts, device: Device, shape: Shape) -> Step
     # Attention is computed in 16 bits whatever the weights.
     attention_compute = device.flops_per_second[Precision.BF16] * size * device.prefill_compute_efficiency * ATTENTION_SHARE
     all_reduce_bytes = 2 * model.layers * model.hidden_size * 2 * 2 * (size - 1) / size
-    all_reduce = all_reduce_bytes / device.link_bytes_per_second
+    all_reduce = all_reduce_bytes / (ALL_REDUCE_LINK_SHARE * device.link_bytes_per_second)
     latency = (2 * model.layers * ALL_REDUCE_LATENCY_SECONDS if size > 1 else 0.0) + (
         shape.pipeline_parallel - 1
     ) * STAGE_HOP_SECONDS
@@ -61,7 +65,7 @@ def roofline_step_times(model: ModelFacts, device: Device, shape: Shape) -> Step
         prefill_per_token=2 * layer_parameters / compute + all_reduce,
         prefill_per_token_squared=2 * model.layers * model.attention_heads * model.head_dim / attention_compute,
         decode_constant=read + latency + ENGINE_OVERHEAD_SECONDS,
-        decode_per_sequence=2 * model.active_parameters / (peak * size) + all_reduce,
+        decode_per_sequence=DECODE_COMPUTE_SHARE * 2 * model.active_parameters / (peak * size) + all_reduce,
         decode_per_context_token=kv_bytes / (device.kv_read_efficiency * device.memory_bytes_per_second),
         source=f"roofline: {device.source}",
     )

@@ -81,7 +81,7 @@ QWEN3_32B: Final = Family("Qwen3-32B", 64, 5120, 64, 8, 128, 32.76e9)
 LLAMA_70B: Final = Family("Llama-3.1-70B", 80, 8192, 64, 8, 128, 70.55e9)
 
 AICONFIGURATOR: Final = Correction(1.10, 1.08, "aiconfigurator-core 0.12.0, with its corrections 1.10 and 1.08")
-RTX4090: Final = Correction(1.0, 1.0, "LLMServingSim 2.0 layer profile, vLLM 0.19")
+RTX4090: Final = Correction(1.10, 1.08, "LLMServingSim 2.0, vLLM 0.19: layer profile and 300 real requests")
 
 ENTRIES: Final[tuple[Entry, ...]] = (
     Entry(LLAMA_8B, "h200_sxm", 1, (2.265091, 0.01885536, 5.425494e-07), (4.899944, 0.01213138, 2.954858e-05), AICONFIGURATOR),

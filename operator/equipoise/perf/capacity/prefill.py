@@ -1,27 +1,29 @@
 """What one prefill replica sustains inside the TTFT target.
 
 A batch-by-tokens engine works through prompts in order of arrival, and the time of a step is close to linear in its tokens
-whichever prompts they belong to. So a prompt waits for the work before it, as in M/G/1 with the spread of prompt lengths as the
-spread of service; that batching shares the constant part of a step only makes it a little faster than this. M/D/1 (DistServe)
-ignores the spread, M/M/1 (arXiv 2603.04716: mu - 1 / target) fixes it and bounds the mean, not the percentile.
+whichever prompts they belong to. So a prompt waits for the work before it: M/G/1, with the spread of prompt lengths as the spread
+of service, and a factor for what batching adds (queueing.py). M/D/1 (DistServe) ignores the spread; M/M/1 (arXiv 2603.04716:
+mu - 1 / target) fixes it, and bounds the mean instead of the percentile.
 
-    TTFT at the percentile = wait at the percentile + prefill of a mean prompt + KV transfer + first decode step
+    TTFT = wait + own prefill + KV transfer + first decode step, inside the target for `percentile` per cent of prompts
 
-Lengths: a prompt far above the mean may miss whatever the load. That share is no matter of capacity, so it is reported
-(`attainable_share`) and not a ground for refusal; a device that cannot do the mean prompt is refused.
+The first decode step is taken at the TPOT target: decode replicas may run up to it. A device that cannot do the *mean* prompt in
+time is refused. One that can, yet misses with so many long prompts that the percentile is out of reach even idle, is offered at
+the little utilisation at which hardly anyone waits; `attainable_share` says what it can reach.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from equipoise.api.identity import Phase, Shape
 from equipoise.fleet.types import Device
-from equipoise.perf.capacity.queueing import MAXIMUM_UTILISATION, share_below, utilisation_for_wait
+from equipoise.perf.capacity.queueing import MAXIMUM_UTILISATION, share_below, spread, utilisation_for_target
 from equipoise.perf.capacity.transfer import kv_transfer_seconds, most_prompt_tokens_per_second
 from equipoise.perf.memory import kv_capacity_tokens
 from equipoise.perf.step_times import step_times
-from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, Targets, Workload
+from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, StepTimes, Targets, Workload
 
 PIPELINE_EFFICIENCY: Final = 0.9  # of the stages' sum, for bubbles between unequal prompts
 
@@ -47,30 +49,29 @@ def prefill_capacity(
     where = device.name if shape.gpus_per_replica == 1 else f"{shape.gpus_per_replica} x {device.name}"
     if prompt > kv_tokens:
         return Refusal("PromptTooLong", f"{where} holds KV of {kv_tokens:,} tokens, the mean prompt has {prompt:,.0f}")
-    missed = min(1.0, max(0.0, 1.0 - workload.prefix_hit_share))
-    uncached = max(1.0, prompt * missed)
+    uncached = max(1.0, prompt * min(1.0, 1.0 - workload.prefix_hit_share))
+    missed = uncached / prompt
     squared = max(prompt * prompt, workload.prompt_tokens_second_moment or 2.0 * prompt * prompt)
-    # Uncached tokens attend to cached ones too: L^2 less the square of the cached part.
-    service = times.prefill_seconds(uncached, squared * (1.0 - (1.0 - missed) ** 2))
+    # Uncached tokens attend to cached ones too: L^2 less the square of the cached part, per square of the uncached part.
+    attended = (1.0 - (1.0 - missed) ** 2) / (missed * missed)
+    service = times.prefill_seconds(uncached, attended * uncached * uncached)
     transfer = kv_transfer_seconds(model, prompt, network_bytes_per_second) if kv_hop else 0.0
     first_step = targets.tpot_seconds if kv_hop else 0.0
-    budget = targets.ttft_seconds - service - transfer - first_step
-    if budget < 0:
+    budget = targets.ttft_seconds - transfer - first_step
+    if service > budget:
         return _misses(where, uncached, service, transfer, first_step, targets)
-    per_token = (service - times.prefill_constant) / uncached
-    uncached_squared = max(uncached * uncached, squared * missed * missed)
-    constant = times.prefill_constant
-    service_squared = constant * constant + 2 * constant * per_token * uncached + per_token * per_token * uncached_squared
-    stages = 1.0 if shape.pipeline_parallel == 1 else shape.pipeline_parallel * PIPELINE_EFFICIENCY
-    utilisation = utilisation_for_wait(budget, service_squared / (2 * service) / stages, targets.percentile, servers)
-    peak = uncached / service * stages
+    lengths = spread(uncached, squared * missed * missed)
+    services = [(times.prefill_seconds(length, attended * length * length), share) for length, share in lengths]
+    stages = shape.pipeline_parallel
+    utilisation = utilisation_for_target(budget, services, targets.percentile, servers * stages)
+    mean_service = sum(value * share for value, share in services)
+    peak = uncached / mean_service * (1.0 if stages == 1 else stages * PIPELINE_EFFICIENCY)
     rate = utilisation * peak
     binds = "compute" if utilisation >= MAXIMUM_UTILISATION else "target"
     if kv_hop:
-        link = most_prompt_tokens_per_second(model, network_bytes_per_second) * uncached / prompt
+        link = most_prompt_tokens_per_second(model, network_bytes_per_second) * missed
         if link < rate:
             rate, binds = link, "network"
-    longest = (targets.ttft_seconds - transfer - first_step - constant) / per_token if per_token > 0 else float("inf")
     return ReplicaCapacity(
         phase=Phase.PREFILL,
         tokens_per_second=rate,
@@ -80,8 +81,15 @@ def prefill_capacity(
         binds=binds,
         source=times.source,
         utilisation=rate / peak,
-        attainable_share=share_below(longest, uncached, uncached_squared),
+        attainable_share=share_below(_longest(times, attended, budget), uncached, squared * missed * missed),
     )
+
+
+def _longest(times: StepTimes, attended: float, budget: float) -> float:
+    """Most uncached tokens that an idle replica prefills within the budget."""
+    room, linear, square = budget - times.prefill_constant, times.prefill_per_token, times.prefill_per_token_squared * attended
+    # The root of square x L^2 + linear x L = room, in the form that also holds for square = 0.
+    return 2.0 * room / (linear + math.sqrt(linear * linear + 4.0 * square * room))
 
 
 def _misses(where: str, tokens: float, service: float, transfer: float, first_step: float, targets: Targets) -> Refusal:
