@@ -156,6 +156,8 @@ class EquipoiseApp:
         self._reporter.forget(key)
         if self._capacity is not None:
             self._capacity.forget(key)
+        if self._workload is not None:
+            self._workload.forget(key)
 
     def _loop(self) -> CapacityLoop:
         if self._capacity is None:

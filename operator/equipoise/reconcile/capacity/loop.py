@@ -7,6 +7,7 @@ twice. Decisions are made by `decide`; nothing here weighs anything.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -22,8 +23,10 @@ from equipoise.reconcile.capacity.inputs import read_fleet, service_input
 from equipoise.reconcile.capacity.reserve import reserve, unbound_gpus
 from equipoise.reconcile.capacity.scopes import scope_of
 from equipoise.reconcile.contract import Context
+from equipoise.reconcile.kube.kinds import POD
 from equipoise.reconcile.record import Record, Records
 from equipoise.reconcile.status.meaning import FIGURES_EVERY_SECONDS
+from equipoise.reconcile.view.pods import variant_of_pod
 from equipoise.reconcile.workload.world import World, read_world
 
 logger = logging.getLogger(__name__)
@@ -67,12 +70,12 @@ class CapacityLoop:
         context, records = self._context, self._records
         now, store = context.clock.wall_seconds(), context.store
         fleet = read_fleet(store, lambda other: other == key)
-        others = [other for other in records.services() if other != key]
-        bound: dict[Variant, int] = {}
-        for other in others:
-            for pod in read_world(store, other, records.of(other).uid).pods:
-                if pod.bound:
-                    bound[pod.variant] = bound.get(pod.variant, 0) + 1
+        others = records.services() - {key}
+        bound: Counter[Variant] = Counter()
+        for pod in store.all(POD):
+            variant = variant_of_pod(pod) if pod["spec"].get("nodeName") else None
+            if variant is not None and variant.service in others:
+                bound[variant] += 1
         promised = unbound_gpus((records.of(other).allocation or {} for other in others), bound)
         fleet = reserve(fleet, promised)
         known = {pool.name for pool in records.fleet.pools}

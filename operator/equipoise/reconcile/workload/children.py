@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from equipoise.reconcile.kube.errors import Conflict, KindNotServed
 from equipoise.reconcile.kube.kinds import (
@@ -47,22 +49,22 @@ class Children:
     foreign: list[str] = field(default_factory=list)  # names that somebody else holds, as sentences
 
     async def apply(self, wanted: Iterable[Object]) -> int:
-        """Apply what differs from the store; returns the number of writes."""
+        """Apply what differs from the store, kind by kind, those of one kind at once; returns the number of writes."""
         writes = 0
-        for obj in sorted(wanted, key=_order):
-            kind = kind_of(obj)
-            namespace, name = obj["metadata"].get("namespace"), obj["metadata"]["name"]
-            live = self.store.get(kind, namespace, name)
-            if live is not None and self._is_foreign(kind, live):
-                continue
-            if live is not None and not differs(obj, live):
-                continue
-            try:
-                self.store.upsert(kind, await self.api.apply(obj))
-            except KindNotServed:
-                continue  # an optional kind that went between the look and the write; its return is noticed
-            writes += 1
+        for _, group in groupby(sorted(wanted, key=_order), key=kind_of):
+            writes += sum(await asyncio.gather(*(self._apply(obj) for obj in group)))
         return writes
+
+    async def _apply(self, obj: Object) -> int:
+        kind = kind_of(obj)
+        live = self.store.get(kind, obj["metadata"].get("namespace"), obj["metadata"]["name"])
+        if live is not None and (self._is_foreign(kind, live) or not differs(obj, live)):
+            return 0
+        try:
+            self.store.upsert(kind, await self.api.apply(obj))
+        except KindNotServed:
+            return 0  # an optional kind that went between the look and the write; its return is noticed
+        return 1
 
     async def prune(self, keep: Sequence[Object], kept_names: frozenset[str] = frozenset()) -> int:
         """Delete children that are ours, by uid, and not wanted any more; returns the number of deletions."""

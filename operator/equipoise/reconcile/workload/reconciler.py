@@ -19,8 +19,9 @@ from equipoise.reconcile.queue import Result
 from equipoise.reconcile.record import Record, Records
 from equipoise.reconcile.status.report import Reporter
 from equipoise.reconcile.workload.children import Children
+from equipoise.reconcile.workload.unchanged import Unchanged
 from equipoise.reconcile.workload.world import World, read_world
-from equipoise.render import Rendering, compose
+from equipoise.render import compose
 
 _DRAIN_LOOK_SECONDS: Final = 1.0  # a draining engine tells nobody when it is empty: look again
 _REPLICA_SET_SECONDS: Final = 0.2  # a new Deployment's ReplicaSet follows at once; its event usually comes first
@@ -34,6 +35,11 @@ class WorkloadReconciler:
         self._records = records
         self._reporter = reporter
         self._session = session
+        self._unchanged = Unchanged(context.store)
+
+    def forget(self, key: ServiceKey) -> None:
+        """The service is gone."""
+        self._unchanged.forget(key)
 
     async def reconcile(self, key: ServiceKey, resource: InferenceService) -> Result:
         """Bring one service's children to what was decided; returns when to look again without an event."""
@@ -79,8 +85,11 @@ class WorkloadReconciler:
         first = _kept(plan.first_counts, world, flips=record.flips)
         # A receiver without a ReplicaSet is made empty first: a placeholder pod must not take a GPU while the label waits.
         unborn = {item.receiver for item in plan.adoptions if item.receiver not in world.template_hashes}
-        rendering = self._render(resource, first | dict.fromkeys(unborn, 0))
-        await children.apply(rendering.children)
+        quiet = not (plan.adoptions or plan.undrains or plan.drains or plan.releases)
+        if quiet and plan.final_counts == plan.first_counts:
+            await self._settle(resource, first, children, prune=True)
+            return _DRAIN_LOOK_SECONDS if plan.waiting else None
+        await self._settle(resource, first | dict.fromkeys(unborn, 0), children, prune=False)
         if unborn:
             return _REPLICA_SET_SECONDS
         adopted = True
@@ -91,20 +100,27 @@ class WorkloadReconciler:
         await relabel(context.api, store, plan, now)
         # A donor is lowered only when its pods have left: before that the ReplicaSet would delete one that serves.
         final = first if not adopted else _kept(plan.final_counts, world, flips=record.flips)
-        if final != first:
-            rendering = self._render(resource, final)
-            await children.apply(rendering.children)
-        if not rendering.refused:
-            await children.prune(rendering.children, rendering.kept)
-        self._records.note_problems(resource.key, rendering)
+        await self._settle(resource, final, children, prune=True)
         if not adopted:
             return _REPLICA_SET_SECONDS
         return _DRAIN_LOOK_SECONDS if plan.waiting or plan.drains else None
 
-    def _render(self, resource: InferenceService, counts: Mapping[Variant, int]) -> Rendering:
-        records = self._records
+    async def _settle(
+        self, resource: InferenceService, counts: Mapping[Variant, int], children: Children, *, prune: bool
+    ) -> None:
+        """Make the children as `counts` say; does nothing at all when a pass over exactly this found nothing to do."""
+        key, records = resource.key, self._records
         pools = {pool.name: pool for pool in records.fleet.pools}
-        return compose(resource, resource.metadata.uid, counts, pools, records.render_options(resource))
+        seen = self._unchanged.look(resource, counts, pools)
+        if self._unchanged.is_clean(key, seen):
+            return
+        rendering = compose(resource, resource.metadata.uid, counts, pools, records.render_options(resource))
+        records.note_problems(key, rendering)
+        writes = await children.apply(rendering.children)
+        if prune and not rendering.refused:
+            writes += await children.prune(rendering.children, rendering.kept)
+        if prune and not writes and not children.foreign:
+            self._unchanged.note(key, seen)
 
 
 def _kept(counts: Mapping[Variant, int], world: World, *, flips: bool) -> dict[Variant, int]:

@@ -1,0 +1,71 @@
+"""Remembers that nothing was to do, and knows when that may have changed: most events mean nothing for the children."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from equipoise.api.identity import ServiceKey, Variant
+from equipoise.api.service import InferenceService
+from equipoise.fleet.types import Pool
+from equipoise.reconcile.kube.kinds import CUSTOM_RESOURCE_DEFINITION
+from equipoise.reconcile.store import Store
+from equipoise.reconcile.workload.children import CHILD_KINDS
+
+Seen = tuple[Hashable, dict[tuple[str, str], Any]]
+
+
+class Unchanged:
+    """Per service: what was asked for and what was there when a pass found nothing to write."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._clean: dict[ServiceKey, Seen] = {}
+
+    def look(self, resource: InferenceService, counts: Mapping[Variant, int], pools: Mapping[str, Pool]) -> Seen:
+        """All that rendering and comparing depend on: spec, counts, pools, optional kinds, and the children themselves."""
+        asked = (
+            resource.metadata.uid,
+            resource.metadata.generation,
+            tuple(sorted(counts.items())),
+            tuple(_pool(pools[name]) for name in sorted({variant.pool for variant in counts} & pools.keys())),
+            frozenset(name for _, name in self._store.keys(CUSTOM_RESOURCE_DEFINITION)),
+        )
+        children = {
+            (kind.kind, child["metadata"]["name"]): _mark(child)
+            for kind in CHILD_KINDS
+            for child in self._store.owned_by(kind, resource.metadata.uid)
+        }
+        return asked, children
+
+    def is_clean(self, key: ServiceKey, seen: Seen) -> bool:
+        """Whether a pass over exactly this found nothing to do."""
+        return self._clean.get(key) == seen
+
+    def note(self, key: ServiceKey, seen: Seen) -> None:
+        """A pass over this found nothing to do."""
+        self._clean[key] = seen
+
+    def forget(self, key: ServiceKey) -> None:
+        """The service is gone, or must be looked at anew."""
+        self._clean.pop(key, None)
+
+
+def _mark(child: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Changes with everything that `differs` could see. A generation counts changes of spec; status does not matter here."""
+    metadata = child["metadata"]
+    version = metadata.get("generation") or metadata.get("resourceVersion")
+    gone = metadata.get("deletionTimestamp")
+    return (
+        metadata.get("uid"),
+        version,
+        gone,
+        metadata.get("labels"),
+        metadata.get("annotations"),
+        metadata.get("ownerReferences"),
+    )
+
+
+def _pool(pool: Pool) -> Hashable:
+    tolerations = tuple(tuple(sorted(item.items())) for item in pool.tolerations)
+    return pool.name, pool.device.name, pool.resource_name, tuple(sorted(pool.node_selector.items())), tolerations
