@@ -9,7 +9,7 @@ from pydantic import Field
 from equipoise.api.base import ApiModel, ApiObject, LabelValue, rule, rules
 from equipoise.api.conditions import Condition
 from equipoise.api.identity import Precision
-from equipoise.api.values import PositiveQuantity, Quantity, parse_quantity
+from equipoise.api.values import Figure, PositiveQuantity, Quantity, parse_quantity
 
 Share = Annotated[int, Field(ge=1, le=100)]
 
@@ -163,7 +163,7 @@ class GPUPoolStatus(ApiModel):
     """GPUs that no pod holds, on nodes that can take pods, a count."""
     device: Annotated[str, Field(max_length=253)] | None = None
     """Name of the device as it was recognised."""
-    price_per_gpu_hour: Quantity | None = Field(default=None, alias="pricePerGPUHour")
+    price_per_gpu_hour: Figure | None = Field(default=None, alias="pricePerGPUHour")
     """The price reckoned with, in USD per hour and GPU."""
     price_source: Annotated[str, Field(max_length=253)] | None = None
     """Where that price comes from."""

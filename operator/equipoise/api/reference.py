@@ -7,7 +7,7 @@ import json
 from equipoise.api.crd import RESOURCES, Resource, titled_schema
 from equipoise.api.identity import GROUP, VERSION
 from equipoise.api.schema import TITLE, Schema
-from equipoise.api.values import DURATION_PATTERN
+from equipoise.api.values import DURATION_PATTERN, QUANTITY_PATTERN
 
 _HEAD = f"""<!-- Generated from operator/equipoise/api by `make generate`; do not edit. -->
 # API reference: `{GROUP}/{VERSION}`
@@ -100,8 +100,9 @@ def _type(resource: Resource, schema: Schema) -> str:
         return "count or percentage" if "%" in schema["pattern"] else "quantity"
     if "additionalProperties" in schema:
         return "map of strings"
-    if schema.get("pattern") == DURATION_PATTERN:
-        return "duration"
+    named = {DURATION_PATTERN: "duration", QUANTITY_PATTERN: "quantity"}
+    if schema.get("pattern") in named:
+        return named[schema["pattern"]]
     return f"{schema['type']}{_bounds(schema)}"
 
 

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from equipoise.api.base import ApiModel, FreeObject, shortened
 from equipoise.api.conditions import Condition
 from equipoise.api.identity import Phase, ServiceKey, Shape, Variant
-from equipoise.api.values import Duration, Quantity
+from equipoise.api.values import Duration, Figure
 
 Text = Annotated[str, BeforeValidator(shortened(253)), Field(max_length=253)]
 Message = Annotated[str, BeforeValidator(shortened(4096)), Field(max_length=4096)]
@@ -66,11 +66,11 @@ class PhaseStatus(ApiModel):
     """Observed latency at the target percentile, as a duration: TTFT for prefill, TPOT for decode."""
     target: Duration | None = None
     """The latency to hold, as a duration."""
-    attainment: Quantity | None = None
+    attainment: Figure | None = None
     """Share of requests inside the target, from 0 to 1."""
-    lag: Quantity | None = None
+    lag: Figure | None = None
     """How far the phase is past its target: 1 is exactly at it, above 1 is late."""
-    utilisation: Quantity | None = None
+    utilisation: Figure | None = None
     """Demand over capacity, as a share: 1 is all that the ready replicas sustain."""
     variants: Annotated[tuple[VariantState, ...], Field(max_length=256, json_schema_extra=_map_list("name"))] = ()
     """The Deployments of this phase."""
@@ -185,9 +185,9 @@ class Transaction(ApiModel):
 class Goodput(ApiModel):
     """Bounds of the share of requests that met both targets; the phases are measured apart, so only bounds are known."""
 
-    least: Quantity
+    least: Figure
     """Share that must have met both, from 0 to 1."""
-    most: Quantity
+    most: Figure
     """Share that can have met both, from 0 to 1."""
 
 
@@ -214,7 +214,10 @@ class InferenceServiceStatus(ApiModel):
     observed_generation: Count | None = None
     """The metadata.generation that this status was written for."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=32, json_schema_extra=_map_list("type"))] = ()
-    """Ready, Progressing, PrefillReady, DecodeReady, MetricsAvailable, TargetsMet, CapacityLimited, Rebalancing."""
+    """Ready (requests are answered), Progressing (replicas are changing), PrefillReady and DecodeReady (at least the phase's
+    minimum serves), MetricsAvailable (every signal that decisions rest on is known), TargetsMet (both targets are kept),
+    CapacityLimited (more would be needed than pools and budget hold; the message says what would help) and Rebalancing (capacity
+    is moving from one phase to the other)."""
     endpoint: Text | None = None
     """URL inside the cluster at which the model is served; absent with router type none and inference-pool."""
     revision: Text | None = None
@@ -235,7 +238,7 @@ class InferenceServiceStatus(ApiModel):
     """Share of requests that met both targets, as bounds."""
     gpus: Count | None = None
     """GPUs that the allocation holds, a count."""
-    cost_per_hour: Quantity | None = None
+    cost_per_hour: Figure | None = None
     """What those GPUs cost, in USD per hour, at the pools' prices."""
     lagging: Phase | None = None
     """The phase that lags, if one does."""

@@ -153,6 +153,14 @@ PositiveQuantity = Annotated[
 ]
 """A quantity above 0 in Kubernetes' notation, kept as text."""
 
+Figure = Annotated[
+    str,
+    BeforeValidator(_number_to_text),
+    AfterValidator(_quantity),
+    WithJsonSchema({"type": "string", "pattern": QUANTITY_PATTERN, "maxLength": QUANTITY_LENGTH}),
+]
+"""A quantity of 0 or more in a status: always text, because Equipoise alone writes it."""
+
 CountOrPercent = Annotated[
     str,
     BeforeValidator(_number_to_text),
