@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from equipoise.simulate.engine.replica import Replica
     from equipoise.simulate.engine.request import Request
-    from equipoise.simulate.engine.scheduler import StepLoop
+    from equipoise.simulate.engine.span import EngineSpan
 
 _BOUNDARY, _TRANSFER, _CALL = range(3)
 
@@ -26,6 +26,11 @@ class Agenda(ABC):
     def next_event_time(self) -> float | None:
         """When something happens next by itself; None when nothing is under way. May name a moment at which nothing changes."""
         return self._heap[0][0] if self._heap else None
+
+    @property
+    def events_entered(self) -> int:
+        """Events entered so far, void ones included: what the model's cost follows."""
+        return self._order
 
     def advance_to(self, now: float) -> None:
         """Let everything happen that happens up to and including `now`. Call it before anything that happens at `now`."""
@@ -46,7 +51,7 @@ class Agenda(ABC):
         self._order = order = self._order + 1
         heappush(self._heap, (at, order, _CALL, action, 0))
 
-    def push_boundary(self, at: float, loop: StepLoop, version: int) -> None:
+    def push_boundary(self, at: float, loop: EngineSpan, version: int) -> None:
         """See EngineEvents."""
         self._order = order = self._order + 1
         heappush(self._heap, (at, order, _BOUNDARY, loop, version))

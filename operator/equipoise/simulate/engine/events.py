@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from equipoise.simulate.engine.request import Request
-    from equipoise.simulate.engine.scheduler import StepLoop
+    from equipoise.simulate.engine.span import EngineSpan
 
 
 class EngineEvents(Protocol):
     """The cluster, as one of its replicas sees it."""
 
-    def push_boundary(self, at: float, loop: StepLoop, version: int) -> None:
+    def push_boundary(self, at: float, loop: EngineSpan, version: int) -> None:
         """Call `loop.on_boundary(at)` then, unless the loop's version has changed."""
 
     def prefilled(self, request: Request, now: float) -> None:

@@ -16,6 +16,23 @@ from equipoise.simulate.engine.types import Outcome, Stage
 NO_PREFILL = "no prefill replica in routing"
 NO_DECODE = "no decode replica in routing"
 
+# Looked up once: an enum member costs ten times a plain name, and these are read several times per request.
+_ABORTED = Outcome.ABORTED
+_FINISHED = Outcome.FINISHED
+_LOST = Outcome.LOST
+_PENDING = Outcome.PENDING
+_REFUSED = Outcome.REFUSED
+_READY = ReplicaState.READY
+_STARTING = ReplicaState.STARTING
+_STOPPED = ReplicaState.STOPPED
+_DECODE_WAITING = Stage.DECODE_WAITING
+_DONE = Stage.DONE
+_HELD = Stage.HELD
+_LOADING = Stage.LOADING
+_NEW = Stage.NEW
+_PREFILLING = Stage.PREFILLING
+_PREFILL_WAITING = Stage.PREFILL_WAITING
+
 
 class RequestPath(Agenda):
     """Takes requests through the replicas in routing. Both replicas are picked when the request arrives, as vllm-router does."""
@@ -42,7 +59,7 @@ class RequestPath(Agenda):
     def submit(self, request: Request, now: float) -> None:
         """A client's request reaches the router now."""
         if not self._prefills or not self._decodes:
-            self._end(request, Outcome.REFUSED, NO_DECODE if self._prefills else NO_PREFILL, now)
+            self._end(request, _REFUSED, NO_DECODE if self._prefills else NO_PREFILL, now)
             return
         if self.patience_seconds is not None:
             if not self._patient:
@@ -57,9 +74,11 @@ class RequestPath(Agenda):
         """Send the prefill leg to this replica; False when it was turned away. A request marked `one_leg` waits there, its KV
         held under a lease, for `send_decode`.
         """
-        if (replica.limited or replica.state is not ReplicaState.READY or replica.too_long(request)) and self._turned_away(
-            request, replica, now
-        ):
+        if (
+            replica.limited
+            or replica.state is not _READY
+            or request.prompt_tokens + request.output_tokens > replica.longest_sequence_tokens
+        ) and self._turned_away(request, replica, now):
             return False
         replica.enqueue_prefill(request, now)
         return True
@@ -68,9 +87,11 @@ class RequestPath(Agenda):
         """Send the decode leg to this replica; False when it was turned away. Its KV is held by `request.prefill_replica`, or
         (`request.local`) there is none and this replica reads the prompt itself.
         """
-        if (replica.limited or replica.state is not ReplicaState.READY or replica.too_long(request)) and self._turned_away(
-            request, replica, now
-        ):
+        if (
+            replica.limited
+            or replica.state is not _READY
+            or request.prompt_tokens + request.output_tokens > replica.longest_sequence_tokens
+        ) and self._turned_away(request, replica, now):
             if request.prefill_replica is not None and request in request.prefill_replica.held:
                 self._start_lease(request, request.prefill_replica, now)
             return False
@@ -79,31 +100,31 @@ class RequestPath(Agenda):
 
     def abort(self, request: Request, now: float) -> None:
         """The client has gone: free what the request holds. Leaves no sample in any latency metric, as measured on vLLM."""
-        if request.outcome is Outcome.PENDING:
-            self._drop(request, Outcome.ABORTED, "client disconnected", now)
+        if request.outcome is _PENDING:
+            self._drop(request, _ABORTED, "client disconnected", now)
 
     def _lose_patience(self, now: float) -> None:
         """Clients that wait for a first token longer than their patience go; looked at once a second."""
         patient = self._patient
         while patient and patient[0].arrival + (self.patience_seconds or 0.0) <= now:
             request = patient.popleft()
-            if request.outcome is Outcome.PENDING and not 0.0 <= request.first_token <= now:
-                self._drop(request, Outcome.ABORTED, "client gave up waiting for the first token", now)
+            if request.outcome is _PENDING and not 0.0 <= request.first_token <= now:
+                self._drop(request, _ABORTED, "client gave up waiting for the first token", now)
         if patient:
             self.call_at(max(patient[0].arrival + (self.patience_seconds or 0.0), now + 1.0), self._lose_patience)
 
     def _drop(self, request: Request, outcome: Outcome, cause: str, now: float) -> None:
         """End a request that is under way and take it out of both replicas."""
         prefill, decode, stage = request.prefill_replica, request.decode_replica, request.stage
-        here = prefill if stage in (Stage.PREFILL_WAITING, Stage.PREFILLING) and not request.local else decode
+        here = prefill if stage in (_PREFILL_WAITING, _PREFILLING) and not request.local else decode
         self._end(request, outcome, cause, now)
-        if stage < Stage.DECODE_WAITING and decode is not None and not request.one_leg and not request.local:
+        if stage < _DECODE_WAITING and decode is not None and not request.one_leg and not request.local:
             decode.promised -= 1
         if prefill is not None and request in prefill.held:
             prefill.release(request, now)
-        if here is not None and here.state is not ReplicaState.STOPPED:
+        if here is not None and here.state is not _STOPPED:
             here.withdraw(request, now)
-        request.stage = Stage.DONE
+        request.stage = _DONE
         for replica in (prefill, decode):
             if replica is not None and replica.draining:
                 self.retire_soon(replica, now)
@@ -116,8 +137,8 @@ class RequestPath(Agenda):
                 self._start_lease(request, request.prefill_replica, now)
         elif decode is not None:
             decode.promised -= 1
-            if decode.state is ReplicaState.STOPPED:
-                self._end(request, Outcome.LOST, f"decode replica {decode.name} was gone at the hand-over", now)
+            if decode.state is _STOPPED:
+                self._end(request, _LOST, f"decode replica {decode.name} was gone at the hand-over", now)
                 if request.prefill_replica is not None:
                     self._start_lease(request, request.prefill_replica, now)
             else:
@@ -142,7 +163,7 @@ class RequestPath(Agenda):
     def transferred(self, request: Request, now: float, target_number: int) -> None:
         """The copy that was started is complete; void if the request is not waiting for it any more."""
         source, target = request.prefill_replica, request.decode_replica
-        if request.stage is not Stage.LOADING or source is None or target is None or target.number != target_number:
+        if request.stage is not _LOADING or source is None or target is None or target.number != target_number:
             return
         request.transfer_end = now
         source.release(request, now)
@@ -155,20 +176,20 @@ class RequestPath(Agenda):
 
     def _lease_ended(self, request: Request, replica: Replica, now: float) -> None:
         # A decode engine that waits with the request keeps the lease alive; only KV that nobody came for expires.
-        waits = request.outcome is Outcome.PENDING and request.stage is not Stage.HELD
+        waits = request.outcome is _PENDING and request.stage is not _HELD
         if request not in replica.held or waits:
             return
         replica.release(request, now)
         if replica.metrics is not None:
             replica.metrics.kv_expired += 1
-        if request.outcome is Outcome.PENDING:
-            self._end(request, Outcome.LOST, "KV lease expired before a decode leg came", now)
+        if request.outcome is _PENDING:
+            self._end(request, _LOST, "KV lease expired before a decode leg came", now)
         if replica.draining:
             self.retire_soon(replica, now)
 
     def finished(self, request: Request, now: float) -> None:
         """See EngineEvents."""
-        request.outcome = Outcome.FINISHED
+        request.outcome = _FINISHED
         if request.listener is not None:
             request.listener(request, now)
         if self.on_done is not None:
@@ -178,18 +199,18 @@ class RequestPath(Agenda):
             self.retire_soon(replica, now)
 
     def _turned_away(self, request: Request, replica: Replica, now: float) -> bool:
-        if replica.state is ReplicaState.STOPPED:
+        if replica.state is _STOPPED:
             cause = f"replica {replica.name} is gone"
-        elif replica.state is ReplicaState.STARTING:
+        elif replica.state is _STARTING:
             cause = f"replica {replica.name} is still starting"
-        elif replica.too_long(request):
+        elif request.prompt_tokens + request.output_tokens > replica.longest_sequence_tokens:
             cause = "longer than the KV cache"
         else:
             cause = replica.rejects(request)
             if cause and replica.metrics is not None:
                 replica.metrics.rejections[cause] += 1
         if cause:
-            self._end(request, Outcome.REFUSED, cause, now)
+            self._end(request, _REFUSED, cause, now)
         return bool(cause)
 
     def _end(self, request: Request, outcome: Outcome, cause: str, now: float) -> None:
@@ -197,8 +218,8 @@ class RequestPath(Agenda):
         request.cause = cause
         if request.first_token > now:  # it was on its way
             request.first_token = -1.0
-        if request.stage in (Stage.NEW, Stage.HELD):
-            request.stage = Stage.DONE
+        if request.stage in (_NEW, _HELD):
+            request.stage = _DONE
         if request.listener is not None:
             request.listener(request, now)
         if self.on_done is not None:

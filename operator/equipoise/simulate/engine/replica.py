@@ -24,10 +24,21 @@ class ReplicaState(IntEnum):
     STOPPED = 2
 
 
+# Looked up once: an enum member costs ten times a plain name, and these are read several times per request.
+_STARTING = ReplicaState.STARTING
+_STOPPED = ReplicaState.STOPPED
+_DECODE_WAITING = Stage.DECODE_WAITING
+_DECODING = Stage.DECODING
+_LOADED = Stage.LOADED
+_LOADING = Stage.LOADING
+_PREFILLING = Stage.PREFILLING
+_PREFILL_WAITING = Stage.PREFILL_WAITING
+
+
 class Replica(StepLoop):
     """`role` is None while the router sends it nothing new (draining); work it has goes on."""
 
-    __slots__ = ("draining", "limited", "name", "number", "promised", "ready_at", "role", "state")
+    __slots__ = ("draining", "limited", "longest_sequence_tokens", "name", "number", "promised", "ready_at", "role", "state")
 
     def __init__(
         self,
@@ -43,10 +54,11 @@ class Replica(StepLoop):
         self.name = name
         self.number = number
         self.role = role
-        self.state = ReplicaState.STARTING
+        self.state = _STARTING
         self.ready_at = 0.0
         self.draining = False
         self.promised = 0  # requests whose prefill leg is under way and whose decode leg will come here
+        self.longest_sequence_tokens = self.total_blocks * self.block_size  # what the KV cache could hold with nothing else in it
         self.limited = spec.limits.max_num_queued_reqs is not None or spec.limits.max_num_queued_tokens is not None
 
     def rejects(self, request: Request) -> str:
@@ -58,22 +70,18 @@ class Replica(StepLoop):
             return REJECT_TOKENS
         return ""
 
-    def too_long(self, request: Request) -> bool:
-        """Whether the KV cache could never hold the whole sequence."""
-        return -(-(request.prompt_tokens + request.output_tokens) // self.block_size) > self.total_blocks
-
     def enqueue_prefill(self, request: Request, now: float) -> None:
         """Take a prefill leg in."""
         request.prefill_replica = self
         request.prefill_queued = now
-        request.stage = Stage.PREFILL_WAITING
+        request.stage = _PREFILL_WAITING
         self._enqueue(request, now)
 
     def enqueue_decode(self, request: Request, now: float) -> None:
         """Take a decode leg in: its KV waits on `request.prefill_replica`, or, when `request.local`, it is computed here."""
         request.decode_replica = self
         request.decode_queued = now
-        request.stage = Stage.DECODE_WAITING
+        request.stage = _DECODE_WAITING
         self._enqueue(request, now)
 
     def _enqueue(self, request: Request, now: float) -> None:
@@ -86,7 +94,7 @@ class Replica(StepLoop):
     def kv_arrived(self, request: Request, now: float) -> None:
         """The KV copy is complete."""
         del self.loading[request]
-        request.stage = Stage.LOADED
+        request.stage = _LOADED
         self.loaded.append(request)
         if self.metrics is not None:
             self.metrics.transfers.append(request)
@@ -103,23 +111,23 @@ class Replica(StepLoop):
     def withdraw(self, request: Request, now: float) -> None:
         """Take a request out wherever it is here; its outcome is set already. Held prefill blocks are `release`d instead."""
         stage = request.stage
-        if stage in (Stage.PREFILL_WAITING, Stage.DECODE_WAITING):
+        if stage in (_PREFILL_WAITING, _DECODE_WAITING):
             self.waiting.remove(request)
             if not request.generated:
                 self.queued_tokens -= request.prompt_tokens
-        elif stage is Stage.LOADING:
+        elif stage is _LOADING:
             del self.loading[request]
             self._give_back(request)
-        elif stage is Stage.LOADED:
+        elif stage is _LOADED:
             self.loaded.remove(request)
             self._give_back(request)
-        elif stage is Stage.PREFILLING:
+        elif stage is _PREFILLING:
             if not request.generated:
                 self.queued_tokens -= request.prompt_tokens
             if request is self.partial and request not in self._items:
                 self.partial = None
                 self.used_blocks -= request.decode_blocks if request.local else request.prefill_blocks
-        elif stage is Stage.DECODING:
+        elif stage is _DECODING:
             self._cancelled.append(request)
         self.poke(now)
 
@@ -160,7 +168,7 @@ class Replica(StepLoop):
 
     def stop(self) -> None:
         """Nothing runs here any more; pending events are void."""
-        self.state = ReplicaState.STOPPED
+        self.state = _STOPPED
         self.role = None
         self.busy = False
         self.version += 1

@@ -1,154 +1,38 @@
 """The step loop of one engine: who runs in the next step, how long it takes, what it leaves behind.
 
 It follows vLLM's scheduler: sequences in decode go first, then waiting requests in order of arrival while the token budget,
-the sequence slots and the KV blocks last; a head of the queue that does not fit blocks those behind it. A span is one step with
-prompts in it, or any number of decode-only steps up to the next thing that can change the batch.
+the sequence slots and the KV blocks last; a head of the queue that does not fit blocks those behind it. A span ends with the next
+thing that can change the batch.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from math import sqrt
-from typing import TYPE_CHECKING
-
-from equipoise.simulate.engine.batch import DecodeBatch
-from equipoise.simulate.engine.metrics.replica import ReplicaMetrics
-from equipoise.simulate.engine.prefix import PrefixCache
 from equipoise.simulate.engine.request import Request
-from equipoise.simulate.engine.types import Outcome, ReplicaSpec, Stage
+from equipoise.simulate.engine.span import EngineSpan
+from equipoise.simulate.engine.types import Outcome, Stage
 
-if TYPE_CHECKING:
-    from equipoise.simulate.engine.events import EngineEvents
+# Looked up once: an enum member costs ten times a plain name, and these are read several times per request.
+_PENDING = Outcome.PENDING
+_DECODE_WAITING = Stage.DECODE_WAITING
+_DECODING = Stage.DECODING
+_DONE = Stage.DONE
+_HELD = Stage.HELD
+_LOADING = Stage.LOADING
+_PREFILLING = Stage.PREFILLING
 
 
-class StepLoop:
-    """One engine's queue, batch and KV blocks. Both phases run here: a replica that has just changed phase has both at once."""
+class StepLoop(EngineSpan):
+    """Both phases run here: a replica that has just changed phase has both at once."""
 
-    __slots__ = (
-        "_budget",
-        "_cancelled",
-        "_cut",
-        "_decode_constant",
-        "_decode_per_context",
-        "_decode_per_sequence",
-        "_fresh",
-        "_items",
-        "_max_sequences",
-        "_prefill_constant",
-        "_prefill_per_square",
-        "_prefill_per_token",
-        "_slope_seconds",
-        "_span_start",
-        "_span_steps",
-        "_step_seconds",
-        "_step_tokens",
-        "_tables",
-        "batch",
-        "block_size",
-        "busy",
-        "events",
-        "held",
-        "loaded",
-        "loading",
-        "metrics",
-        "partial",
-        "prefix_cache",
-        "queued_tokens",
-        "spec",
-        "total_blocks",
-        "used_blocks",
-        "version",
-        "waiting",
-    )
-
-    def __init__(self, spec: ReplicaSpec, events: EngineEvents, batch: DecodeBatch, metrics: ReplicaMetrics | None) -> None:
-        self.spec = spec
-        self.events = events
-        self.batch = batch
-        self.metrics = metrics
-        self.block_size = spec.limits.block_size
-        self.total_blocks = spec.kv_tokens // spec.limits.block_size
-        self.used_blocks = 0
-        self.prefix_cache = PrefixCache(spec.kv_tokens) if spec.prefix_caching else None
-        self.waiting: deque[Request] = deque()
-        self.loading: dict[Request, None] = {}
-        self.loaded: deque[Request] = deque()
-        self.held: dict[Request, None] = {}  # prefilled here, not yet fetched
-        self.partial: Request | None = None  # a prompt split over steps
-        self.queued_tokens = 0  # prompts of requests without a first token: what vLLM's admission check counts
-        self.busy = False
-        self.version = 0  # an event that carries an older one is void
-        times = spec.step_times
-        self._prefill_constant = times.prefill_constant
-        self._prefill_per_token = times.prefill_per_token
-        self._prefill_per_square = times.prefill_per_token_squared
-        self._decode_constant = times.decode_constant
-        self._decode_per_sequence = times.decode_per_sequence
-        self._decode_per_context = times.decode_per_context_token
-        self._budget = spec.limits.max_num_batched_tokens
-        self._max_sequences = spec.limits.max_num_seqs
-        self._span_start = 0.0
-        self._span_steps = 0
-        self._step_seconds = 0.0  # of the span's first step
-        self._slope_seconds = 0.0  # each further step is that much longer
-        self._step_tokens = 0  # prompt tokens computed in the span
-        self._fresh = 0  # sequences whose first token the span's first step brings
-        self._items: list[Request] = []  # prompts whose last chunk is in this step
-        self._cut = False  # the span already ends at the next step's end
-        self._cancelled: list[Request] = []
-
-    def poke(self, now: float) -> None:
-        """Something came that the scheduler should see: at once when idle, else at the end of the step under way."""
-        if not self.busy:
-            self._schedule(now)
-        elif self._span_steps > 1 and not self._cut:
-            self._cut = True
-            steps = self.steps_done(now) + 1
-            if steps < self._span_steps:
-                self._span_steps = steps
-                self.version = version = self.version + 1
-                end = self._span_start + steps * (self._step_seconds + self._slope_seconds * (steps - 1) / 2.0)
-                self.events.push_boundary(end, self, version)
-
-    def steps_done(self, now: float) -> int:
-        """Whole steps of the present span that have ended by now; zero when idle."""
-        elapsed = now - self._span_start
-        if not self.busy or elapsed <= 0.0:
-            return 0
-        first, slope = self._step_seconds, self._slope_seconds
-        lean = first - slope / 2.0
-        steps = int(2.0 * elapsed / (lean + sqrt(lean * lean + 2.0 * slope * elapsed)))
-        while (steps + 1) * (first + slope * steps / 2.0) <= elapsed:
-            steps += 1
-        while steps and steps * (first + slope * (steps - 1) / 2.0) > elapsed:
-            steps -= 1
-        return min(steps, self._span_steps)
-
-    def sync(self, now: float) -> None:
-        """Book the steps that have ended by now, so that counters and gauges are exact at this moment. Changes no event."""
-        steps = self.steps_done(now)
-        if not steps or steps >= self._span_steps:
-            return
-        self._book(steps)
-        self.used_blocks += self.batch.growth(steps)
-        self._span_start += steps * (self._step_seconds + self._slope_seconds * (steps - 1) / 2.0)
-        self._step_seconds += self._slope_seconds * steps
-        self._span_steps -= steps
-        self.batch.advance(steps)
-
-    def _book(self, steps: int) -> None:
-        if self.metrics is not None:
-            self.metrics.steps(
-                steps, self.batch.size, self._step_seconds, self._slope_seconds, self._fresh, self._step_tokens, len(self._items)
-            )
-        self._fresh = 0
+    __slots__ = ()
 
     def on_boundary(self, now: float) -> None:
         """The span has ended."""
         batch = self.batch
         steps = self._span_steps
         self._span_steps = 1  # still busy: what the callbacks below bring in waits for _schedule
-        self._book(steps)
+        if self.metrics is not None:
+            self._book(steps, self.metrics)
         if batch.size:
             if steps > 1:
                 self.used_blocks += batch.growth(steps - 1)
@@ -167,11 +51,11 @@ class StepLoop:
         self._schedule(now)
 
     def _finish(self, request: Request, now: float) -> None:
-        if request.outcome is not Outcome.PENDING:  # aborted during its last step
+        if request.outcome is not _PENDING:  # aborted during its last step
             return
         request.finish = now
         request.generated = request.output_tokens
-        request.stage = Stage.DONE
+        request.stage = _DONE
         if self.metrics is not None:
             self.metrics.decode_finished.append(request)
         self.events.finished(request, now)
@@ -179,11 +63,11 @@ class StepLoop:
     def _complete_prompt(self, request: Request, now: float) -> None:
         if self.prefix_cache is not None and request.hash_ids is not None:
             self.prefix_cache.insert(request.hash_ids)
-        if request.outcome is not Outcome.PENDING:  # aborted while it was being computed
+        if request.outcome is not _PENDING:  # aborted while it was being computed
             self.used_blocks -= request.decode_blocks if request.local else request.prefill_blocks
         elif not request.local:
             request.prefill_end = now
-            request.stage = Stage.HELD
+            request.stage = _HELD
             self.held[request] = None
             self.queued_tokens -= request.prompt_tokens
             if self.metrics is not None:
@@ -201,7 +85,7 @@ class StepLoop:
             request.generated += 1
             remaining = request.output_tokens - request.generated
             if remaining:
-                request.stage = Stage.DECODING
+                request.stage = _DECODING
                 self.batch.join(request, context + 1, remaining)
             else:
                 self.used_blocks -= request.decode_blocks
@@ -220,7 +104,7 @@ class StepLoop:
         self.used_blocks -= batch.blocks_of(request)
         request.generated = batch.generated_of(request)
         batch.remove(request)
-        request.stage = Stage.DECODE_WAITING
+        request.stage = _DECODE_WAITING
         request.local = True
         request.chunk_done = 0
         request.preemptions += 1
@@ -252,7 +136,7 @@ class StepLoop:
                     fresh.append(request)
                     size += 1
                     request.decode_scheduled = now
-                    request.stage = Stage.DECODING
+                    request.stage = _DECODING
                     self.queued_tokens -= request.prompt_tokens
                     batch.join(request, request.prompt_tokens, request.output_tokens)
             if self.waiting or self.partial is not None:
@@ -306,11 +190,11 @@ class StepLoop:
             blocks = -(-prompt // self.block_size)
             if self.used_blocks + blocks > self.total_blocks:
                 break
-            if request.stage is Stage.DECODE_WAITING and not request.local:
+            if request.stage is _DECODE_WAITING and not request.local:
                 waiting.popleft()
                 self.used_blocks += blocks
                 request.decode_blocks = blocks
-                request.stage = Stage.LOADING
+                request.stage = _LOADING
                 self.loading[request] = None
                 self.events.start_transfer(request, now)
                 continue
@@ -340,7 +224,7 @@ class StepLoop:
             request.prefill_blocks = blocks
             request.cached_tokens = cached
             request.prefill_scheduled = now
-        request.stage = Stage.PREFILLING
+        request.stage = _PREFILLING
 
     def _take_chunk(self, request: Request, budget: int) -> tuple[int, int]:
         done = request.chunk_done
