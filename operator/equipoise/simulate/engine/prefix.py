@@ -21,12 +21,17 @@ class PrefixCache:
 
     def hit_tokens(self, hash_ids: tuple[int, ...], prompt_tokens: int) -> int:
         """Tokens of the longest known prefix. The last token is always computed, as in vLLM: something must be sampled from."""
-        entries = self._entries
+        hits = self.known_tokens(hash_ids, prompt_tokens)
+        for hash_id in hash_ids[: -(-hits // HASH_BLOCK_TOKENS)]:
+            self._entries.move_to_end(hash_id)
+        return hits
+
+    def known_tokens(self, hash_ids: tuple[int, ...], prompt_tokens: int) -> int:
+        """The same without counting as a use."""
         hits = 0
         for hash_id in hash_ids:
-            if hash_id not in entries:
+            if hash_id not in self._entries:
                 break
-            entries.move_to_end(hash_id)
             hits += HASH_BLOCK_TOKENS
         return min(hits, prompt_tokens - 1)
 

@@ -166,6 +166,12 @@ class Replica(StepLoop):
             return self.batch.generated_of(request) + self.steps_done(now)
         return request.generated
 
+    def prefix_hit_tokens(self, request: Request) -> int:
+        """Tokens of the prompt that the prefix cache knows; asking counts as no use of them."""
+        if self.prefix_cache is None or request.hash_ids is None:
+            return 0
+        return self.prefix_cache.known_tokens(request.hash_ids, request.prompt_tokens)
+
     def stop(self) -> None:
         """Nothing runs here any more; pending events are void."""
         self.state = _STOPPED

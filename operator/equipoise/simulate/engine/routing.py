@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Protocol
 
 from equipoise.simulate.engine.replica import Replica
@@ -36,7 +37,61 @@ class LeastLoaded:
 
     def choose(self, replicas: list[Replica], request: Request) -> Replica:
         """The replica with the fewest unfinished requests."""
-        return min(replicas, key=Replica.unfinished_requests)
+        return min(replicas, key=requests_under_way)
+
+
+class PowerOfTwo:
+    """Two at random, the less loaded of them: vllm-router's `power_of_two`. Deterministic by seed."""
+
+    __slots__ = ("_random",)
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = Random(seed)
+
+    def choose(self, replicas: list[Replica], request: Request) -> Replica:
+        """The one of two with fewer requests under way."""
+        if len(replicas) == 1:
+            return replicas[0]
+        one, other = self._random.sample(replicas, 2)
+        return one if requests_under_way(one) <= requests_under_way(other) else other
+
+
+class CacheAware:
+    """vllm-router's and sglang-router's `cache_aware`.
+
+    When the loads lie further apart than the threshold, the least loaded. Else the replica that knows most of the prompt's
+    prefix, if that is more than `cache_threshold` of it; else the one sent the fewest tokens: its cache has most room.
+    """
+
+    __slots__ = ("_sent_tokens", "balance_abs_threshold", "balance_rel_threshold", "cache_threshold")
+
+    def __init__(self, balance_abs_threshold: int = 64, balance_rel_threshold: float = 1.5, cache_threshold: float = 0.3) -> None:
+        self.balance_abs_threshold = balance_abs_threshold
+        self.balance_rel_threshold = balance_rel_threshold
+        self.cache_threshold = cache_threshold
+        self._sent_tokens: dict[int, int] = {}
+
+    def choose(self, replicas: list[Replica], request: Request) -> Replica:
+        """The replica by load, by prefix, or by what it has been sent."""
+        loads = [requests_under_way(replica) for replica in replicas]
+        least, most = min(loads), max(loads)
+        chosen: Replica | None = None
+        if most - least > self.balance_abs_threshold and most > self.balance_rel_threshold * least:
+            chosen = replicas[loads.index(least)]
+        elif request.hash_ids is not None:
+            hits = [replica.prefix_hit_tokens(request) for replica in replicas]
+            if max(hits) > self.cache_threshold * request.prompt_tokens:
+                chosen = replicas[hits.index(max(hits))]
+        sent = self._sent_tokens
+        if chosen is None:
+            chosen = min(replicas, key=lambda replica: sent.get(replica.number, 0))
+        sent[chosen.number] = sent.get(chosen.number, 0) + request.prompt_tokens
+        return chosen
+
+
+def requests_under_way(replica: Replica) -> int:
+    """What a router counts as a replica's load: requests sent there, or promised to it for their decode leg, and not answered."""
+    return replica.unfinished_requests() + replica.promised
 
 
 class ShortestPrefill:
