@@ -126,8 +126,9 @@ def shapes(
 ) -> tuple[Shape, ...] | Refusal:
     """Shapes worth considering on a device, fewest GPUs first, then the more exact precision.
 
-    Only shapes inside one node. `wanted` is taken as it is, and only checked. `precisions` are those the user allows (default:
-    the model's own). When nothing fits, the Refusal names the closest miss and the memory it lacks.
+    Only shapes inside one node, so no pipeline stages unless `wanted`. `wanted` is taken as it is, and only checked.
+    `precisions` are those the user allows (default: the model's own). When nothing fits, the Refusal names the closest miss and
+    the memory it lacks.
     """
     if wanted is not None:
         capacity = kv_capacity_tokens(model, device, wanted)
@@ -140,7 +141,10 @@ def shapes(
                 "replicas that span nodes are not placed",
             )
         return (wanted,)
-    allowed = tuple(model.precisions if precisions is None else precisions)
+    allowed = set(model.precisions if precisions is None else precisions)
+    if Precision.BF16 in allowed and Precision.BF16 not in model.precisions:
+        # The checkpoint is published in a lower precision (gpt-oss, DeepSeek): engines load it as it is.
+        allowed = allowed - {Precision.BF16} | set(model.precisions)
     return _shapes(model, device, gpus_per_node, tuple(precision for precision in _PREFERENCE if precision in allowed))
 
 

@@ -46,7 +46,7 @@ DEVICES: Final[tuple[Device, ...]] = (
         prefill_compute_efficiency=0.53,
         weight_read_efficiency=0.69,
         kv_read_efficiency=0.66,
-        source="NVIDIA RTX A6000 data sheet; LLMServingSim's layer profile, .58 and .75 before the engine's own time (1.10, 1.08)",
+        source="NVIDIA RTX A6000 data sheet; LLMServingSim's layer profile, .58 and .75, less the engine's own time (1.10, 1.08)",
     ),
     Device(
         name="RTX-4090",

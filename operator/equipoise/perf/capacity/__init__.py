@@ -73,10 +73,10 @@ def capacity_at_demand(
 ) -> ReplicaCapacity | Refusal:
     """Capacity of one replica as a member of the group that this demand needs.
 
-    That is the fewest replicas n with n x capacity(n) >= demand. A replica alone must leave much room for waiting (an A100 that
-    has 0.5 s for prompts of 1,155 tokens: 40 % busy), four that share arrivals less (83 %). The answer depends on the demand
-    alone, not on how many there are now, so it does not swing with the count it decides. The `largest_group` of 4 is safe for
-    routers that pick the better of two random replicas, as simulation shows.
+    That is the fewest replicas n with n x capacity(n) >= demand. A replica alone must leave much room for waiting (an A100
+    that has 0.5 s for prompts of 1,155 tokens: 40 % busy), four that share arrivals less (83 %). The answer depends on the
+    demand alone, not on how many there are now, so it does not swing with the count it decides. The `largest_group` of 4 is
+    safe for routers that pick the better of two random replicas, as simulation shows.
     """
     for replicas in range(1, largest_group + 1):
         capacity = _cached(phase, model, device, shape, workload, targets, network_bytes_per_second, kv_hop, replicas)

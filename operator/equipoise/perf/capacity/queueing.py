@@ -105,9 +105,9 @@ def _waiting_share(utilisation: float, servers: int) -> float:
 def mean_batch_for_limit(limit: float, variability: float, growth: float, percentile: float, servers: int = 1) -> float:
     """Largest mean number of sequences in a replica whose load stays under `limit` (in mean sequences) at the percentile.
 
-    Sequences share the replica: a step takes a (1 + growth x n) with n of them, so n of them leave at a rate n / (1 + growth x
-    n). The birth-death balance around its mean m has variance m (1 + growth x m): the slower the step, the longer all stay, the
-    more there are. With `variability` = E[X^2] / E[X]^2 of what one sequence weighs:
+    Sequences share the replica: a step takes a (1 + growth x n) with n of them, so n of them leave at a rate n / (1 + growth
+    x n). The birth-death balance around its mean m has variance m (1 + growth x m): the slower the step, the longer all stay,
+    the more there are. With `variability` = E[X^2] / E[X]^2 of what one sequence weighs:
 
         m + z sqrt(variability x m (1 + growth x m) / servers) <= limit
 
