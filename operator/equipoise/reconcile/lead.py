@@ -17,7 +17,7 @@ from equipoise.reconcile.kube.connection import Connection
 from equipoise.reconcile.kube.errors import ApiError, Fenced
 from equipoise.reconcile.kube.kinds import INFERENCE_SERVICE, Kind
 from equipoise.reconcile.kube.protocol import KubeApi, Object
-from equipoise.reconcile.logs import about
+from equipoise.reconcile.logs import about, hush_kopf
 from equipoise.reconcile.metrics import Metrics
 from equipoise.reconcile.queue import Result, WorkQueue
 from equipoise.reconcile.relist import Relister
@@ -65,6 +65,7 @@ class Leader:
             metrics,
             namespaces=settings.namespaces,
             resync_seconds=settings.resync_seconds,
+            poll_seconds=settings.poll_seconds,
             kinds_changed=self._on_kind,
         )
         self._queue: WorkQueue[ServiceKey] = WorkQueue(
@@ -133,6 +134,7 @@ class Leader:
         """Stop what only reads."""
         watch = self._running.get("watch")
         if self._watch is not None and watch is not None and not watch.done():
+            hush_kopf()
             self._watch.stop()
             await asyncio.wait({watch}, timeout=6.0)
         app: object = self._app

@@ -59,6 +59,16 @@ class TextFormatter(logging.Formatter):
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
+def _worth_telling(record: logging.LogRecord) -> bool:
+    """Not each try of each of fifteen watches while the API server is away: the Lease says it once, kopf's last try is told."""
+    return not (record.name.startswith("kopf.") and "will retry" in record.getMessage())
+
+
+def hush_kopf() -> None:
+    """Let kopf say no more: what its requests meet while it closes their session is no error."""
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)
+
+
 def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     """Send everything to `stream` (standard error). kopf speaks only of what went wrong, unless debugging."""
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -66,6 +76,8 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     level = settings.level.value.upper()
+    if level != "DEBUG":
+        handler.addFilter(_worth_telling)
     root.setLevel(level)
     noisy = level if level == "DEBUG" else "WARNING"
     for name in ("kopf", "aiohttp.access", "asyncio"):

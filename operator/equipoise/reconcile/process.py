@@ -57,7 +57,7 @@ class Process:
         self._health.live["event-loop"] = self._loop_check
         server = HttpServer(self._health, self._metrics, host=self._settings.http.host, port=self._settings.http.port)
         self.http_port = await server.start()
-        logger.info("probes and metrics on port %d", self.http_port)
+        logger.info("probes and metrics on port %d", self.http_port, extra={"port": self.http_port})
         self._start("heartbeat", self._beat())
         connection = await self._load()
         logger.info("API server %s, by %s", connection.server, connection.source)

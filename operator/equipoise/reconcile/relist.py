@@ -19,8 +19,8 @@ from equipoise.reconcile.views import view
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 30.0
 SETTLE_SECONDS = 5.0  # what a watch has not told this long after a list, it has missed
+_AGAIN_SECONDS = 5.0
 _DEAD_AFTER = 3  # lists in a row that corrected a kind of which the watch told nothing at all
 
 
@@ -41,7 +41,7 @@ class Relister:
         *,
         namespaces: tuple[str, ...] = (),
         resync_seconds: float = 300.0,
-        poll_seconds: float = POLL_SECONDS,
+        poll_seconds: float = 30.0,
         settle_seconds: float = SETTLE_SECONDS,
         kinds_changed: Callable[[Kind], None] = lambda kind: None,
         draw: Callable[[], float] = random.random,
@@ -65,26 +65,24 @@ class Relister:
     async def prime(self) -> None:
         """Fill the store. Waits for the InferenceService kind; any other kind that is absent or forbidden is noted and polled."""
         complained = False
-        while True:
-            problem = await self._read_into_store(WATCHED[0])
-            if problem is None:
-                break
+        while (problem := await self._read_patiently(WATCHED[0])) is not None:
             if not complained:
                 logger.error(
                     "cannot read %s: %s. Install the CRDs (kubectl apply --server-side -f crds/) and the operator's RBAC rules; "
-                    "trying again every 5 s",
+                    "trying again every %.0f s",
                     INFERENCE_SERVICE,
                     problem,
+                    _AGAIN_SECONDS,
                 )
                 complained = True
-            await self._clock.sleep(5.0)
-        problems = {source.kind: await self._read_into_store(source) for source in WATCHED[1:]}
+            await self._clock.sleep(_AGAIN_SECONDS)
+        problems = {source.kind: await self._read_patiently(source) for source in WATCHED[1:]}
         for kind, problem in problems.items():
             if problem is not None:
                 logger.warning("%s not watched, looking again every %.0f s: %s", kind, self._poll_seconds, problem)
         self.watched = tuple(source for source in WATCHED if problems.get(source.kind) is None)
         for source in POLLED:
-            await self._read_into_store(source)
+            await self._read_patiently(source)
         await self._read_strangers_pods()
 
     def event(self, kind: Kind) -> None:
@@ -172,6 +170,15 @@ class Relister:
             self._silent[kind] = self._silent.get(kind, 0) + 1
         else:
             self._silent.pop(kind, None)
+
+    async def _read_patiently(self, source: Source) -> str | None:
+        """As `_read_into_store`, but wait for an API server that is away."""
+        while True:
+            try:
+                return await self._read_into_store(source)
+            except ApiError as error:
+                logger.warning("cannot fill the store yet, trying again in %.0f s: %s", _AGAIN_SECONDS, error)
+                await self._clock.sleep(_AGAIN_SECONDS)
 
     async def _read_into_store(self, source: Source) -> str | None:
         """List and take in; the reason where the kind is absent or forbidden. Other errors are the caller's."""

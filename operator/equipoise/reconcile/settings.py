@@ -123,6 +123,7 @@ class Settings(_Section):
     http: HttpSettings = HttpSettings()
     api: ApiSettings = ApiSettings()
     resync_seconds: float = Field(300.0, ge=10, le=86_400, description="between authoritative lists of everything watched")
+    poll_seconds: float = Field(30.0, ge=1, le=3600, description="between looks for kinds that are absent or forbidden")
     shutdown_seconds: float = Field(20.0, ge=2, le=600, description="from SIGTERM to a hard exit")
     logging: LoggingSettings = LoggingSettings()
 

@@ -61,6 +61,18 @@ def test_an_exception_stays_on_its_json_line() -> None:
 
 
 @pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize(("level", "lines"), [(LogLevel.INFO, 1), (LogLevel.DEBUG, 2)])
+def test_of_kopfs_tries_only_the_last_one_is_told_unless_debugging(level: LogLevel, lines: int) -> None:
+    stream = io.StringIO()
+    logs.configure(LoggingSettings(level=level), stream)
+    kopf = logging.getLogger("kopf._cogs.clients.watching")
+    kopf.error("Request attempt #1/7 failed; will retry: GET https://x -> ClientConnectionError()")
+    kopf.error("Request attempt #7/7 failed; escalating: GET https://x -> ClientConnectionError()")
+    assert len(stream.getvalue().splitlines()) == lines
+    assert "escalating" in stream.getvalue()
+
+
+@pytest.mark.usefixtures("restored")
 def test_text_lines_are_for_people_and_the_level_holds() -> None:
     stream = io.StringIO()
     logs.configure(LoggingSettings(format=LogFormat.TEXT, level=LogLevel.WARNING), stream)

@@ -96,6 +96,23 @@ def test_priming_fills_the_store_and_finds_out_what_can_be_watched() -> None:
     run_in_virtual_time(main())
 
 
+def test_an_api_server_that_is_away_is_waited_for() -> None:
+    async def main() -> None:
+        rig = Rig()
+        rig.api.broken |= {INFERENCE_SERVICE, NODE}
+        priming = asyncio.create_task(rig.relister.prime())
+        await asyncio.sleep(20)
+        rig.api.broken.discard(INFERENCE_SERVICE)
+        await asyncio.sleep(20)
+        assert not priming.done()
+        rig.api.broken.clear()
+        await asyncio.sleep(6)
+        assert priming.done()
+        assert NODE in {source.kind for source in rig.relister.watched}
+
+    run_in_virtual_time(main())
+
+
 def test_selectors_go_to_the_server() -> None:
     async def main() -> None:
         rig = Rig()
