@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from equipoise.api.base import problems
 from equipoise.api.identity import Phase
 from equipoise.api.service import InferenceService
 from equipoise.api.status import InferenceServiceStatus
@@ -60,7 +62,9 @@ def _read(name: str, namespace: str | None) -> InferenceService | None:
         return InferenceService.parse(read_service(name, namespace))
     except CannotRead as error:
         print(error, file=sys.stderr)
-        return None
+    except ValidationError as error:
+        print(f"InferenceService {name} is of another version than this command: {problems(error)}", file=sys.stderr)
+    return None
 
 
 def _phases(status: InferenceServiceStatus) -> Table:

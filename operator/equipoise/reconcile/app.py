@@ -65,6 +65,7 @@ class EquipoiseApp:
             # this operator. What runs is left alone.
             logger.error("%s cannot be read, is the CRD of another version? %s", key, error)
             return Result()
+        self._loop().ensure_fleet()
         member = self._admit(key, resource)
         if member is not None and self._wants_placement(key, member):
             self._loop().place(key, member)

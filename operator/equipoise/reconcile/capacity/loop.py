@@ -15,10 +15,12 @@ from equipoise.api.identity import ServiceKey, Variant
 from equipoise.api.service import InferenceService
 from equipoise.decide.decide import decide
 from equipoise.decide.policy import ServicePolicy
-from equipoise.decide.types import CapacityMode, DecideInput, Decision, ServiceInput, Verdict
+from equipoise.decide.types import DecideInput, Decision, ServiceInput, Verdict
 from equipoise.fleet.types import Fleet
+from equipoise.observe.health import metrics_condition
 from equipoise.observe.observer import SignalSource
 from equipoise.observe.scope import ServiceScope
+from equipoise.observe.types import Known
 from equipoise.reconcile.capacity.inputs import read_fleet, service_input
 from equipoise.reconcile.capacity.reserve import reserve, unbound_gpus
 from equipoise.reconcile.capacity.scopes import scope_of
@@ -49,6 +51,7 @@ class CapacityLoop:
         self._source = source
         self._told_seconds: dict[ServiceKey, float] = {}
         self._decided_seconds: dict[ServiceKey, float] = {}
+        self._verdicts: dict[ServiceKey, object] = {}
 
     async def round(self, members: Mapping[ServiceKey, Member]) -> None:
         """One round over `members`; each service whose decision is news is queued."""
@@ -63,7 +66,13 @@ class CapacityLoop:
         decisions = self._decide(fleet, inputs, now)
         for key, decision in decisions.items():
             if self._is_due(key, members[key], now):
-                self._record(key, decision, now)
+                self._record(key, decision, now, share=members[key].policy.targets.percentile / 100.0)
+
+    def ensure_fleet(self) -> None:
+        """Read the fleet if no round has done so yet: after a restart, children are looked at before the first round ends."""
+        if not self._records.fleet.pools:
+            known = set(self._context.store.services())
+            self._records.fleet = read_fleet(self._context.store, lambda key: key in known)
 
     def place(self, key: ServiceKey, member: Member) -> None:
         """Decide for one service at once, as if every other one were fixed: what they hold or were promised is not free."""
@@ -78,9 +87,6 @@ class CapacityLoop:
                 bound[variant] += 1
         promised = unbound_gpus((records.of(other).allocation or {} for other in others), bound)
         fleet = reserve(fleet, promised)
-        known = {pool.name for pool in records.fleet.pools}
-        if any(pool.name not in known for pool in fleet.pools) or not known:
-            records.fleet = read_fleet(store, lambda other: other == key or bool(records.of(other).uid))
         world = read_world(store, key, member.resource.metadata.uid)
         decisions = self._decide(fleet, [self._input(key, member, world, fleet, now)], now)
         self._record(key, decisions[key], now, queue=False)
@@ -97,10 +103,12 @@ class CapacityLoop:
         for key, item in members.items():
             world = read_world(context.store, key, item.resource.metadata.uid)
             scopes.append(scope_of(item.resource, item.policy.served_model_name, world))
+        if not scopes:
+            return
         observations = await self._source.observe(scopes, context.clock.wall_seconds())
         health = self._source.health
         records.metrics_reason = "" if health.ok else health.reason
-        records.metrics_problem = "" if health.ok or not scopes else health.message
+        records.metrics_problem = "" if health.ok else health.message
         for key, observation in observations.items():
             if records.of(key).uid:
                 records.put(key, replace(records.of(key), observation=observation))
@@ -129,7 +137,7 @@ class CapacityLoop:
         interval = member.resource.spec.capacity.interval_seconds
         return interval is None or now - self._decided_seconds.get(key, 0.0) >= interval - 0.5
 
-    def _record(self, key: ServiceKey, decision: Decision, now: float, *, queue: bool = True) -> None:
+    def _record(self, key: ServiceKey, decision: Decision, now: float, *, share: float = 0.95, queue: bool = True) -> None:
         context, record = self._context, self._records.of(key)
         old = record.decision
         self._decided_seconds[key] = now
@@ -140,8 +148,11 @@ class CapacityLoop:
             context.metrics.moves.labels(key.namespace, key.name, move.kind.value).inc(max(move.replicas, 1))
         if not queue:
             return
+        verdicts = _verdicts(self._records, key, share)
+        seen_anew = self._verdicts.get(key) != verdicts
+        self._verdicts[key] = verdicts
         figures_due = now - self._told_seconds.get(key, 0.0) >= FIGURES_EVERY_SECONDS
-        if old is None or figures_due or _news(record, decision):
+        if old is None or seen_anew or figures_due or _news(record, decision):
             self._told_seconds[key] = now
             context.enqueue(key)
 
@@ -149,6 +160,7 @@ class CapacityLoop:
         """The service is gone."""
         self._told_seconds.pop(key, None)
         self._decided_seconds.pop(key, None)
+        self._verdicts.pop(key, None)
 
     def _pool_metrics(self, fleet: Fleet) -> None:
         self._context.metrics.set_pools(
@@ -176,6 +188,14 @@ def _news(record: Record, decision: Decision) -> bool:
     )
 
 
-def fixed(member: ServiceInput) -> ServiceInput:
-    """The same service with its counts taken as they are."""
-    return replace(member, mode=CapacityMode.OFF)
+def _verdicts(records: Records, key: ServiceKey, share: float) -> object:
+    """What the conditions would say of the metrics and the targets, without figures."""
+    observation = records.of(key).observation
+    if observation is None:
+        return records.metrics_reason
+    found = metrics_condition(observation)
+    shares = [
+        signal.value >= share if isinstance(signal, Known) else type(signal).__name__
+        for signal in (observation.ttft_attainment, observation.decode.attainment)
+    ]
+    return records.metrics_reason, found.ok, found.reason, *shares

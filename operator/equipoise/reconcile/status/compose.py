@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Final
 
-from equipoise.api.conditions import Condition, set_condition
+from equipoise.api.conditions import Condition, find_condition, set_condition
 from equipoise.api.identity import Phase, Variant
 from equipoise.api.status import (
     AllocationEntry,
@@ -21,7 +22,7 @@ from equipoise.api.status import (
 )
 from equipoise.api.values import format_duration, format_quantity, parse_duration, parse_quantity
 from equipoise.decide.types import Decision, Move, PhaseDecision
-from equipoise.reconcile.status.conditions import conditions
+from equipoise.reconcile.status.conditions import NOT_YET, conditions
 from equipoise.reconcile.status.facts import Facts
 
 _STEADY_SHARE = 0.10  # a figure is written anew when it moved by more than a tenth
@@ -32,6 +33,10 @@ def compose(old: InferenceServiceStatus, facts: Facts, now_iso: str) -> Inferenc
     decision = facts.decision
     merged: Sequence[Condition] = [item for item in old.conditions if item.type in {new.type for new in conditions(facts)}]
     for condition in conditions(facts):
+        before = find_condition(old.conditions, condition.type)
+        # A new process has not observed or decided yet: what the last one found stands until then.
+        if condition.reason in NOT_YET and before is not None and before.observed_generation == facts.generation:
+            continue
         merged = set_condition(merged, condition, now_iso)
     status = InferenceServiceStatus(
         observed_generation=facts.generation,
@@ -55,18 +60,12 @@ def compose(old: InferenceServiceStatus, facts: Facts, now_iso: str) -> Inferenc
 
 def _phase(old: PhaseStatus, facts: Facts, phase: Phase) -> PhaseStatus:
     found = facts.phases[phase]
-    decided = (facts.decision.phases.get(phase) if facts.decision else None) or PhaseDecision(phase, None, None, None, None, None)
+    figures = _figures(old, facts.decision.phases.get(phase)) if facts.decision else _kept_figures(old)
     return PhaseStatus(
         desired=found.desired,
         ready=found.ready,
-        capacity_tokens_per_second=_steady_count(old.capacity_tokens_per_second, decided.capacity_tokens_per_second),
-        demand_tokens_per_second=_steady_count(old.demand_tokens_per_second, decided.demand_tokens_per_second),
-        needed_tokens_per_second=_steady_count(old.needed_tokens_per_second, decided.needed_tokens_per_second),
-        latency=_steady_duration(old.latency, decided.latency_seconds),
         target=facts.targets_text[phase],
-        attainment=_steady_share(old.attainment, decided.attainment),
-        lag=_steady_share(old.lag, decided.lag),
-        utilisation=_steady_share(old.utilisation, decided.utilisation),
+        **figures,
         variants=tuple(
             VariantState(
                 name=facts.names[item.variant],
@@ -84,6 +83,30 @@ def _phase(old: PhaseStatus, facts: Facts, phase: Phase) -> PhaseStatus:
             if item.variant.phase is phase
         ),
     )
+
+
+_FIGURES: Final = (
+    "capacity_tokens_per_second", "demand_tokens_per_second", "needed_tokens_per_second", "latency", "attainment", "lag",
+    "utilisation",
+)  # fmt: skip
+
+
+def _kept_figures(old: PhaseStatus) -> dict[str, Any]:
+    return {name: getattr(old, name) for name in _FIGURES}
+
+
+def _figures(old: PhaseStatus, decided: PhaseDecision | None) -> dict[str, Any]:
+    if decided is None:
+        return {}
+    return {
+        "capacity_tokens_per_second": _steady_count(old.capacity_tokens_per_second, decided.capacity_tokens_per_second),
+        "demand_tokens_per_second": _steady_count(old.demand_tokens_per_second, decided.demand_tokens_per_second),
+        "needed_tokens_per_second": _steady_count(old.needed_tokens_per_second, decided.needed_tokens_per_second),
+        "latency": _steady_duration(old.latency, decided.latency_seconds),
+        "attainment": _steady_share(old.attainment, decided.attainment),
+        "lag": _steady_share(old.lag, decided.lag),
+        "utilisation": _steady_share(old.utilisation, decided.utilisation),
+    }
 
 
 def _steady_count(old: int | None, new: float | None) -> int | None:

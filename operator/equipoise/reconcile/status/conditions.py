@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Final
 
 from equipoise.api.conditions import Condition, ConditionType
 from equipoise.api.identity import Phase
 from equipoise.decide.types import Verdict
-from equipoise.observe.types import Idle, Known, ServiceObservation, Signal, Unknown
+from equipoise.observe.health import metrics_condition
+from equipoise.observe.types import Idle, Known
 from equipoise.reconcile.status.facts import Facts, PhaseFacts
 
-_MESSAGE_LIMIT = 4000
+_MESSAGE_LIMIT: Final = 4000
+NOT_YET: Final = frozenset({"NotObservedYet", "NotDecidedYet"})  # reasons of a process that has only just begun
 
 
 def conditions(facts: Facts) -> tuple[Condition, ...]:
@@ -88,23 +90,10 @@ def _metrics_available(facts: Facts) -> Condition:
         return _condition(facts, kind, False, facts.metrics_reason, facts.metrics_problem)
     if facts.observation is None:
         return _condition(facts, kind, None, "NotObservedYet", "no round has observed this service yet")
-    unknown = unknown_signals(facts.observation)
-    if unknown and facts.serves:
-        reason = unknown[0][1].reason.value
-        message = "; ".join(f"{name}: {signal.message or signal.reason.value}" for name, signal in unknown)
-        return _condition(facts, kind, False, reason, message)
-    return _condition(facts, kind, True, "SignalsKnown", "the signals of both phases are known or idle")
-
-
-def unknown_signals(observation: ServiceObservation) -> list[tuple[str, Unknown]]:
-    """The signals that decisions rest on and that are unknown, with a readable name each."""
-    named: Sequence[tuple[str, Signal]] = (
-        ("prefill requests", observation.prefill.requests_per_second),
-        ("prefill TTFT", observation.prefill.latency_mean_seconds),
-        ("decode requests", observation.decode.requests_per_second),
-        ("decode TPOT", observation.decode.latency_mean_seconds),
-    )
-    return [(name, signal) for name, signal in named if isinstance(signal, Unknown)]
+    found = metrics_condition(facts.observation)
+    if not found.ok and not facts.serves:
+        return _condition(facts, kind, None, "NotServingYet", f"no pod to measure yet: {found.message}")
+    return _condition(facts, kind, found.ok, found.reason, found.message)
 
 
 def _targets_met(facts: Facts) -> Condition:

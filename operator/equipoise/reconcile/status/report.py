@@ -55,7 +55,8 @@ class Reporter:
         new = compose(old, facts, rfc3339(now))
         self._metrics(key, facts)
         self._events(key, resource, record)
-        since = context.clock.monotonic_seconds() - self._written.get(key, float("-inf"))
+        # A new process counts from its first look: taking over is no reason to write.
+        since = context.clock.monotonic_seconds() - self._written.setdefault(key, context.clock.monotonic_seconds())
         if worth_writing(old, new, since):
             body = {
                 "apiVersion": INFERENCE_SERVICE.api_version,
