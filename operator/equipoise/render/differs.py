@@ -29,6 +29,7 @@ LIST_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 _KEY_DEFAULTS: Final[Mapping[str, Any]] = {"protocol": "TCP"}
 _QUANTITY_PARENTS: Final = frozenset({"limits", "requests", "hard"})
 _QUANTITY_FIELDS: Final = frozenset({"sizeLimit", "storage"})
+_SCALARS: Final = frozenset({str, int, bool})
 _TYPE_FIELDS: Final = frozenset({"apiVersion", "kind"})
 # Maps that the API server drops when they are empty. Other empty objects are kept, and mean something: `emptyDir: {}`.
 _DROPPED_MAPS: Final = frozenset({"labels", "annotations", "nodeSelector", "matchLabels", "data"})
@@ -49,6 +50,8 @@ def _differences(wanted: Any, live: Any, path: tuple[str, ...]) -> Iterator[str]
         return
     if isinstance(wanted, Mapping) and isinstance(live, Mapping):
         for key, value in wanted.items():
+            if _same_scalar(value, live.get(key)):
+                continue
             # Items of a list answer carry no type; they were asked for by it.
             if not path and key in _TYPE_FIELDS and key not in live:
                 continue
@@ -70,12 +73,19 @@ def _list_differences(wanted: Sequence[Any], live: Sequence[Any], path: tuple[st
         yield f"{'.'.join(path)}: wanted {_show(wanted)}, found {_show(live)}"
     else:
         for index, (left, right) in enumerate(zip(wanted, live, strict=True)):
+            if _same_scalar(left, right):
+                continue
             yield from _differences(left, right, (*path[:-1], f"{path[-1]}[{index}]"))
 
 
 def list_key(item: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
     """The identity of a list item: the values of those merge keys that it has, defaults filled in."""
     return tuple(item.get(key, _KEY_DEFAULTS.get(key)) for key in keys if key in item or key in _KEY_DEFAULTS)
+
+
+def _same_scalar(wanted: Any, live: Any) -> bool:
+    """The common case, decided without going deeper: most of an object is text that has not changed."""
+    return type(wanted) is type(live) and type(wanted) in _SCALARS and wanted == live
 
 
 def _equal(wanted: Any, live: Any, path: tuple[str, ...]) -> bool:

@@ -8,6 +8,7 @@ whole variant.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from equipoise.api.identity import Phase, ServiceKey, Variant
@@ -19,8 +20,12 @@ MAX_SERVICE_NAME: Final = MAX_NAME_LENGTH
 MAX_LABEL: Final = 63
 _DIGEST_LENGTH: Final = 8
 _PHASE_INSIDE: Final = re.compile(rf"(^|-)({'|'.join(phase.value for phase in Phase)})(-|$)")
+_NO_LABEL_CHARACTER: Final = re.compile(r"[^A-Za-z0-9._-]")
+_NO_DNS_CHARACTER: Final = re.compile(r"[^a-z0-9-]")
+_REMEMBERED: Final = 16_384  # names are asked for many times in a round, for every pod and Deployment
 
 
+@lru_cache(_REMEMBERED)
 def deployment_name(variant: Variant) -> str:
     """Name of a variant's Deployment and value of its `equipoise.dev/variant` label.
 
@@ -51,13 +56,14 @@ def engines_name(service: ServiceKey) -> str:
     return f"{service.name}-engines"
 
 
+@lru_cache(_REMEMBERED)
 def label_value(text: str) -> str:
     """A valid label value for free text such as a model's name: other characters become `_`; a digest marks what was cut."""
-    clean = re.sub(r"[^A-Za-z0-9._-]", "_", text)
+    clean = _NO_LABEL_CHARACTER.sub("_", text)
     if len(clean) > MAX_LABEL:
         clean = f"{clean[: MAX_LABEL - _DIGEST_LENGTH - 1]}-{digest(text, _DIGEST_LENGTH)}"
     return clean.strip("._-") or digest(text, _DIGEST_LENGTH)
 
 
 def _dns_label(text: str) -> str:
-    return re.sub(r"[^a-z0-9-]", "-", text.lower()).strip("-")
+    return _NO_DNS_CHARACTER.sub("-", text.lower()).strip("-")

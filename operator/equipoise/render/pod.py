@@ -18,7 +18,7 @@ from equipoise.render.merge import overlay_object
 from equipoise.render.options import Problem, Refusal
 from equipoise.render.partials import check_partial
 from equipoise.render.probes import probes
-from equipoise.render.weights import cache_mounts, cache_volumes, weight_source
+from equipoise.render.weights import WeightSource, cache_mounts, cache_volumes, weight_source
 
 SIDECAR: Final = "routing-sidecar"
 CPUS_PER_GPU: Final = 1
@@ -35,7 +35,7 @@ def pod_template(context: Context, variant: Variant) -> dict[str, Any]:
     grace = grace_seconds(parts.pre_stop_seconds, parts.shutdown_seconds)
     weights = weight_source(context, variant)
     spec: dict[str, Any] = {
-        "containers": [_engine(context, variant, parts, pool, sidecar is not None)],
+        "containers": [_engine(context, variant, parts, weights, pool, sidecar is not None)],
         "volumes": [*cache_volumes(), *weights.volumes],
         "terminationGracePeriodSeconds": grace,
         # Variables of Services (VLLM_PORT of a Service named vllm, for one) would be read by engines as settings.
@@ -57,7 +57,9 @@ def pod_template(context: Context, variant: Variant) -> dict[str, Any]:
     return _put_back(template, context, variant, pool, grace)
 
 
-def _engine(context: Context, variant: Variant, parts: EngineParts, pool: Pool, behind_sidecar: bool) -> dict[str, Any]:
+def _engine(
+    context: Context, variant: Variant, parts: EngineParts, weights: WeightSource, pool: Pool, behind_sidecar: bool
+) -> dict[str, Any]:
     gpus = variant.shape.gpus_per_replica
     name, port = ("engine", SIDECAR_ENGINE_PORT) if behind_sidecar else ("http", HTTP_PORT)
     container: dict[str, Any] = {"name": ENGINE, "image": parts.image}
@@ -76,8 +78,8 @@ def _engine(context: Context, variant: Variant, parts: EngineParts, pool: Pool, 
             },
             "limits": {pool.resource_name: str(gpus)},
         },
-        "volumeMounts": [*cache_mounts(), *weight_source(context, variant).mounts],
-        **probes(context, weight_source(context, variant).stored, parts.probe_paths, name),
+        "volumeMounts": [*cache_mounts(), *weights.mounts],
+        **probes(context, weights.stored, parts.probe_paths, name),
         "lifecycle": pre_stop(parts.pre_stop_seconds),
         "securityContext": {"allowPrivilegeEscalation": False},
     }
