@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from equipoise.api.identity import Phase
 from equipoise.decide.settings import Settings
-from equipoise.decide.smoothing import Level, follow, read_level, short, write_level
+from equipoise.decide.smoothing import Level, average, follow, read_level, short, write_level
 from equipoise.observe.types import Idle, Known, ServiceObservation, Signal, Unknown, UnknownReason
 from equipoise.perf.types import Workload
 
@@ -17,7 +17,7 @@ from equipoise.perf.types import Workload
 class Demand:
     """Work offered to one phase, tokens per second.
 
-    `now` is the smoothed offered work, `backlog` what draining the queue adds; both together drive flips. `forecast` is the upper
+    `now` is what is offered lately, `backlog` what draining the queue adds; both together drive flips. `forecast` is the upper
     quantile at the start-up time and drives everything that takes as long as a start-up: it leaves the backlog out, which is
     gone or hopeless by then (control notes: without the backlog term cold moves do better, 49.0 % against 43.0 %).
     """
@@ -71,13 +71,14 @@ def estimate_demand(
     extra: Mapping[str, float],
     startup_seconds: float,
     decode_starves: bool,
+    decode_slots: float,
     now_seconds: float,
     settings: Settings,
 ) -> Demand | DemandUnknown:
     """The demand of one phase, or why it is not known."""
     name = f"{phase.value}.demand"
     previous = read_level(extra, name)
-    kept = write_level(previous, name) if previous is not None else {}
+    kept = {entry: value for entry, value in extra.items() if entry.startswith(f"{name}.")}
     if observation is None:
         return DemandUnknown("no observation of this service in this round", kept)
     offered = offered_requests(observation, phase)
@@ -92,15 +93,16 @@ def estimate_demand(
     requests = max(1.0, rate * observation.window_seconds)
     # Poisson arrivals of exponential-like lengths: the variance of the sum is 2 n mean^2.
     level, shifted = follow(previous, work, work * math.sqrt(2.0 / requests), now_seconds, settings)
+    recent = average(read_level(extra, f"{name}.recent"), work, requests, 2.0, observation.window_seconds, now_seconds, settings)
     upper = level.forecast(startup_seconds, settings) + settings.forecast_deviations * _uncertainty(level)
     return Demand(
-        now=level.value,
-        backlog=_backlog(observation, phase, workload, decode_starves) / settings.backlog_drain_seconds,
+        now=recent.value,
+        backlog=_backlog(observation, phase, workload, decode_starves, decode_slots) / settings.backlog_drain_seconds,
         forecast=upper,
         requests_per_second=rate,
         idle=rate == 0.0,
         shifted=shifted,
-        memory=write_level(level, name),
+        memory={**write_level(level, name), **write_level(recent, f"{name}.recent")},
     )
 
 
@@ -109,15 +111,22 @@ def _uncertainty(level: Level) -> float:
     return min(level.deviation, 0.5 * level.value)
 
 
-def _backlog(observation: ServiceObservation, phase: Phase, workload: Workload, decode_starves: bool) -> float:
-    """Queued tokens. A queue before prefill that decode causes (its KV is not fetched) is decode's work, not prefill's."""
+def _backlog(
+    observation: ServiceObservation, phase: Phase, workload: Workload, decode_starves: bool, decode_slots: float
+) -> float:
+    """Queued tokens. A queue before prefill that decode causes (its KV is not fetched) is decode's work, not prefill's.
+
+    Decode seldom queues: it runs more answers at once, all of them too slowly. Answers beyond `decode_slots`, what the ready
+    replicas can run inside the target, are its queue.
+    """
     prefill_waiting = _count(observation.prefill.waiting_requests)
     if phase is Phase.PREFILL:
         return 0.0 if decode_starves else prefill_waiting * workload.uncached_prompt_tokens
     waiting = observation.decode.waiting_for_capacity_requests
     if isinstance(waiting, Unknown):
         waiting = observation.decode.waiting_requests
-    queued = _count(waiting) + (prefill_waiting if decode_starves else 0.0)
+    crowded = max(0.0, _count(observation.decode.running_requests) - decode_slots) if decode_slots > 0.0 else 0.0
+    queued = _count(waiting) + crowded + (prefill_waiting if decode_starves else 0.0)
     return queued * workload.mean_output_tokens
 
 
@@ -132,7 +141,7 @@ def describe(phase: Phase, demand: Demand, workload: Workload) -> str:
         return f"{phase.value}: no requests in the window"
     tokens = workload.uncached_prompt_tokens if phase is Phase.PREFILL else workload.mean_output_tokens
     kind = "uncached prompt" if phase is Phase.PREFILL else "output"
-    text = f"{demand.requests_per_second:.3g} requests/s × {tokens:.0f} {kind} tokens, {short(demand.now):,.0f} tokens/s smoothed"
+    text = f"{demand.requests_per_second:.3g} requests/s × {tokens:.0f} {kind} tokens, {short(demand.now):,.0f} tokens/s"
     if demand.backlog >= 0.01 * max(1.0, demand.now):
         text += f", the queue adds {demand.backlog:,.0f}"
     return f"{text}, up to {demand.forecast:,.0f} expected"

@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 
 from equipoise.api.identity import Phase, ServiceKey, Variant
 from equipoise.decide import reasons
+from equipoise.decide.demand import Demand
 from equipoise.decide.free import FreeNow
 from equipoise.decide.settings import Settings
-from equipoise.decide.state import PhaseState, ServiceState
+from equipoise.decide.state import ServiceState, load
 from equipoise.decide.types import Move, MoveKind
 from equipoise.decide.worth import Outlook, served_share
+
+_TRIES = 16
 
 
 @dataclass(slots=True)
@@ -45,8 +48,9 @@ def hand_over(
         outstanding = _await_draining(service, wishes, arriving)
         if not outstanding:
             continue
-        gifts = _find_donors(service, outstanding, services, free)
-        _judge(service, outstanding, gifts, interval_seconds, settings)
+        units = _find_donors(service, outstanding, services)
+        if units:
+            _judge(service, outstanding, units, interval_seconds, settings)
 
 
 def _await_draining(service: ServiceState, wishes: Mapping[Variant, int], arriving: dict[str, int]) -> dict[Variant, int]:
@@ -69,10 +73,10 @@ def _await_draining(service: ServiceState, wishes: Mapping[Variant, int], arrivi
 
 
 def _find_donors(
-    service: ServiceState, wishes: Mapping[Variant, int], services: Mapping[ServiceKey, ServiceState], free: FreeNow
-) -> list[_Gift]:
-    """Replicas that the plan takes away in the same pool, nearest kin first. Nothing is changed yet."""
-    gifts: list[_Gift] = []
+    service: ServiceState, wishes: Mapping[Variant, int], services: Mapping[ServiceKey, ServiceState]
+) -> list[list[_Gift]]:
+    """Replicas that the plan takes away in the same pool, nearest kin first: one entry per receiver. Nothing is changed yet."""
+    units: list[list[_Gift]] = []
     promised: dict[Variant, int] = {}
     for receiver, count in wishes.items():
         wanted_gpus = receiver.shape.gpus_per_replica
@@ -92,11 +96,10 @@ def _find_donors(
                 for position, taken in chosen.items():
                     promised[surplus[position][1]] -= taken
                 break
-            for position, taken in chosen.items():
-                donor = surplus[position][1]
-                gifts.append(_Gift(services[donor.service], donor, receiver, taken, 0))
-            gifts[-1].receivers = 1
-    return _merge(gifts)
+            owners = [(services[surplus[position][1].service], surplus[position][1], taken) for position, taken in chosen.items()]
+            units.append([_Gift(owner, donor, receiver, taken, 0) for owner, donor, taken in owners])
+            units[-1][-1].receivers = 1
+    return units
 
 
 def _surplus(
@@ -125,107 +128,138 @@ def _merge(gifts: Sequence[_Gift]) -> list[_Gift]:
 
 
 def _judge(
-    service: ServiceState, wishes: Mapping[Variant, int], gifts: list[_Gift], interval_seconds: float, settings: Settings
+    service: ServiceState,
+    wishes: Mapping[Variant, int],
+    units: list[list[_Gift]],
+    interval_seconds: float,
+    settings: Settings,
 ) -> None:
-    below_minimum = any(
-        state.replicas() < state.floor for phase, state in service.phases.items() if any(v.phase is phase for v in wishes)
-    )
-    gifts = [gift for gift in gifts if below_minimum or _safe(service, gift, settings)]
     phases = sorted({variant.phase for variant in wishes})
-    if not gifts:
+    if any(service.phases[phase].replicas() < service.phases[phase].floor for phase in phases):
+        for gift in _merge([gift for unit in units for gift in unit]):
+            _give(service, gift, f"{service.service.key} is below its minimum")
         return
-    startup = max(service.phases[gift.receiver.phase].options[gift.receiver].startup_seconds for gift in gifts)
-    if not below_minimum:
-        needed_rounds = max(2, math.ceil(settings.confirm_share * startup / max(interval_seconds, 1e-9)))
-        rounds = 0
-        for phase in phases:
-            state = service.phases[phase]
-            state.memory = replace(state.memory, pressed_rounds=min(state.memory.pressed_rounds + 1, 1000))
-            rounds = max(rounds, state.memory.pressed_rounds)
-        if rounds < needed_rounds:
-            service.say(
-                reasons.CONFIRMING,
-                f"a handover to {phases[0].value} is wanted for {rounds} of {needed_rounds} rounds, since a start takes "
-                f"{startup:.0f} s",
-                phases[0],
-            )
-            return
-        outlook = _outlook(service, gifts, startup + settings.drain_seconds)
-        if not outlook.worth_it(settings):
-            service.say(reasons.NOT_WORTH_IT, f"handover to {phases[0].value}: {outlook}", phases[0])
-            return
-        text = str(outlook)
-    else:
-        text = f"{service.service.key} is below its minimum"
-    for gift in gifts:
-        _give(service, gift, text)
+    units = _safe_units(service, units, settings)
+    if not units:
+        return
+    startup = max(service.phases[gift.receiver.phase].options[gift.receiver].startup_seconds for unit in units for gift in unit)
+    if not _confirmed(service, phases, startup, interval_seconds, settings):
+        return
+    move_seconds = startup + settings.drain_seconds
+    notice_seconds = service.regimes.notice_seconds + settings.confirm_share * startup
+    outlooks = [
+        (outlook, count)
+        for count in _counts_to_try(len(units))
+        if (outlook := _outlook(service, units[:count], move_seconds, notice_seconds)).worth_it(settings)
+    ]
+    if not outlooks:
+        outlook = _outlook(service, units, move_seconds, notice_seconds)
+        service.say(reasons.NOT_WORTH_IT, f"handover to {phases[0].value}: {outlook}", phases[0])
+        return
+    best, count = max(outlooks, key=lambda item: (item[0].net, item[1]))
+    for gift in _merge([gift for unit in units[:count] for gift in unit]):
+        _give(service, gift, str(best))
 
 
-def _safe(service: ServiceState, gift: _Gift, settings: Settings) -> bool:
-    """A donor stays inside its target after the move, or clearly better off than the receiver is now; never below its floor."""
-    state = gift.owner.phases[gift.donor.phase]
-    floor = max(1, state.floor)
-    left = {**state.next, gift.donor: state.next[gift.donor] - gift.donors}
-    if sum(left.values()) < floor:
-        return False
-    if gift.owner.service.priority < service.service.priority:
-        return True
-    work = state.steady or 0.0
-    capacity = state.capacity(left)
-    after = 0.0 if work <= 0.0 else work / capacity if capacity > 0.0 else float("inf")
-    receiver = service.phases[gift.receiver.phase]
-    serving = receiver.capacity(receiver.next)
-    before = (receiver.steady or 0.0) / serving if serving > 0.0 else float("inf")
-    if after <= 1.0 and not (state.lag.lagging and state.memory.short_rounds >= 2):
-        return True
-    if after <= before * (1.0 - settings.flip_gain):
+def _counts_to_try(most: int) -> list[int]:
+    """How many replicas to move at once. Between all and none may lie the compromise that serves a demand that will turn back."""
+    step = max(1, most // _TRIES)
+    return sorted({most, *range(step, most + 1, step)})
+
+
+def _confirmed(
+    service: ServiceState, phases: Sequence[Phase], startup: float, interval_seconds: float, settings: Settings
+) -> bool:
+    """A cold move must be wanted for a share of its start-up time: the dearer the move, the slower the trigger (lesson 3)."""
+    needed = max(2, math.ceil(settings.confirm_share * startup / max(interval_seconds, 1e-9)))
+    rounds = 0
+    for phase in phases:
+        state = service.phases[phase]
+        state.memory = replace(state.memory, pressed_rounds=min(state.memory.pressed_rounds + 1, needed))
+        rounds = max(rounds, state.memory.pressed_rounds)
+    if rounds >= needed:
         return True
     service.say(
-        reasons.DONOR_UNSAFE,
-        f"{gift.donor} would be at {after:.2f} of its capacity without {gift.donors} replicas, {receiver.phase.value} is at "
-        f"{before:.2f}: nothing is taken",
-        receiver.phase,
+        reasons.CONFIRMING,
+        f"a handover to {phases[0].value} is wanted for {rounds} of {needed} rounds, since a start takes {startup:.0f} s",
+        phases[0],
     )
     return False
 
 
-def _outlook(service: ServiceState, gifts: Sequence[_Gift], move_seconds: float) -> Outlook:
+def _safe_units(service: ServiceState, units: list[list[_Gift]], settings: Settings) -> list[list[_Gift]]:
+    """As many gifts as leave every donor safe. Each is judged on top of those before it."""
+    safe: list[list[_Gift]] = []
+    for unit in units:
+        trial = _merge([gift for earlier in [*safe, unit] for gift in earlier])
+        refusal = next((text for gift in trial if (text := _refusal(service, gift, settings))), "")
+        if refusal:
+            if not safe:
+                service.say(reasons.DONOR_UNSAFE, refusal, unit[0].receiver.phase)
+            break
+        safe.append(unit)
+    return safe
+
+
+def _refusal(service: ServiceState, gift: _Gift, settings: Settings) -> str:
+    """Why the donor must keep its replicas; empty when it may give them.
+
+    A donor stays inside its target after the move, or clearly better off than the receiver is now; never below its floor. A
+    service of lower priority gives what the plan takes.
+    """
+    state = gift.owner.phases[gift.donor.phase]
+    left = {**state.next, gift.donor: state.next[gift.donor] - gift.donors}
+    if sum(left.values()) < max(1, state.floor):
+        return f"{gift.donor} is at its minimum of {max(1, state.floor)}"
+    if gift.owner.service.priority < service.service.priority:
+        return ""
+    after = load(state.steady, state.capacity(left))
+    receiver = service.phases[gift.receiver.phase]
+    before = load(receiver.steady, receiver.capacity(receiver.next))
+    if after <= 1.0 and not (state.lag.lagging and state.memory.short_rounds >= settings.trim_rounds):
+        return ""
+    if after <= before * (1.0 - settings.flip_gain):
+        return ""
+    return (
+        f"{gift.donor} would be at {after:.2f} of its capacity without {gift.donors} replicas, {receiver.phase.value} is at "
+        f"{before:.2f}: nothing is taken"
+    )
+
+
+def _outlook(service: ServiceState, units: Sequence[Sequence[_Gift]], move_seconds: float, notice_seconds: float) -> Outlook:
     """Good requests per second over all services that take part. Queues are left out: by the end of the move they are gone."""
+    gifts = [gift for unit in units for gift in unit]
     owners: dict[ServiceKey, ServiceState] = {gift.owner.service.key: gift.owner for gift in gifts}
     owners[service.service.key] = service
-    before = during = after = 0.0
+    sums = dict.fromkeys(("before", "during", "after", "back_before", "back_after"), 0.0)
     for owner in owners.values():
-        rate = max(
-            (phase.demand.requests_per_second for phase in owner.phases.values() if hasattr(phase.demand, "requests_per_second")),
-            default=0.0,
-        )
-        now: dict[object, float] = {}
-        meanwhile: dict[object, float] = {}
-        then: dict[object, float] = {}
+        rate = max((s.demand.requests_per_second for s in owner.phases.values() if isinstance(s.demand, Demand)), default=0.0)
+        shares: dict[str, dict[Phase, float]] = {name: {} for name in sums}
         for phase, state in owner.phases.items():
-            less = dict(state.next)
-            more = dict(state.next)
+            less, more = dict(state.next), dict(state.next)
             for gift in gifts:
                 if gift.owner is owner and gift.donor.phase is phase:
                     less[gift.donor] -= gift.donors
                     more[gift.donor] -= gift.donors
                 if owner is service and gift.receiver.phase is phase:
                     more[gift.receiver] = more.get(gift.receiver, 0) + gift.receivers
-            now[phase] = _load(phase, state, state.next)
-            meanwhile[phase] = _load(phase, state, less)
-            then[phase] = _load(phase, state, more)
-        before += rate * served_share(now)
-        during += rate * served_share(meanwhile)
-        after += rate * served_share(then)
-    return Outlook(before, during, after, move_seconds, service.dwell_seconds)
-
-
-def _load(phase: Phase, state: PhaseState, counts: Mapping[Variant, int]) -> float:
-    work = state.steady or 0.0
-    if work <= 0.0:
-        return 0.0
-    capacity = state.capacity(counts)
-    return work / capacity if capacity > 0.0 else float("inf")
+            shares["before"][phase] = load(state.steady, state.capacity(state.next))
+            shares["during"][phase] = load(state.steady, state.capacity(less))
+            shares["after"][phase] = load(state.steady, state.capacity(more))
+            back = owner.regimes.previous.get(phase, state.steady)
+            shares["back_before"][phase] = load(back, state.capacity(state.next))
+            shares["back_after"][phase] = load(back, state.capacity(more))
+        for name, loads in shares.items():
+            sums[name] += rate * served_share(loads)
+    seen = service.regimes
+    back_seconds = 0.0 if seen.mean_seconds is None else min(seen.mean_seconds, move_seconds + notice_seconds)
+    return Outlook(
+        **sums,
+        move_seconds=move_seconds,
+        dwell_seconds=seen.dwell_seconds,
+        back_seconds=back_seconds,
+        turns_seconds=seen.turns_seconds,
+    )
 
 
 def _give(service: ServiceState, gift: _Gift, text: str) -> None:

@@ -18,7 +18,7 @@ from equipoise.decide.state import PhaseState, ServiceState, current_counts
 from equipoise.decide.trim import adjust_trim
 from equipoise.decide.types import DecideInput, Scaling, ServiceInput, VariantOption
 from equipoise.decide.workload import estimate_workload
-from equipoise.decide.worth import expected_dwell, note_shift
+from equipoise.decide.worth import note_shift, regimes
 from equipoise.observe.starvation import decode_starves_prefill
 from equipoise.perf.types import Workload
 
@@ -48,7 +48,8 @@ def prepare(
         by_variant = {option.variant: option for option in found.options}
         current = {variant: count for variant, count in counts.items() if variant.phase is phase}
         startup = _startup_seconds(by_variant, current, settings)
-        demand = estimate_demand(observation, phase, estimate.workload, memory.extra, startup, starves, now, settings)
+        slots = sum(s.ready * by_variant[s.variant].capacity.max_batch for s in service.variants if s.variant in by_variant)
+        demand = estimate_demand(observation, phase, estimate.workload, memory.extra, startup, starves, slots, now, settings)
         state.extra.update(demand.memory)
         phase_state = PhaseState(
             phase=phase,
@@ -70,10 +71,12 @@ def prepare(
         _describe(state, phase_state, estimate.workload)
         if not found.options:
             state.infeasible = state.infeasible or infeasible(phase, phase_state.policy, found.refusals)
+    before = {phase: memory.extra[name] for phase in state.phases if (name := f"{phase.value}.demand.level") in memory.extra}
+    after = {phase: entry.demand.now for phase, entry in state.phases.items() if isinstance(entry.demand, Demand)}
     shifted = any(isinstance(entry.demand, Demand) and entry.demand.shifted for entry in state.phases.values())
-    shifts = note_shift(memory.extra, shifted, now, 2.0 * window + inputs.interval_seconds)
+    shifts = note_shift(memory.extra, now, before if shifted else after, after)
     state.extra.update(shifts)
-    state.dwell_seconds = expected_dwell(shifts, now, settings)
+    state.regimes = regimes(shifts, now, window, settings)
     if starvation is not None and starvation.decode_starves:
         state.say(reasons.DECODE_STARVES_PREFILL, f"slow first tokens are charged to decode: {starvation.message}", Phase.DECODE)
     return state

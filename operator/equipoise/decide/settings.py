@@ -15,7 +15,8 @@ class Settings:
 
     # Demand
     backlog_drain_seconds: float = 30.0  # queued work is added to demand as if it had to be gone in this time (notes)
-    smoothing_seconds: float = 60.0  # time constant of the demand level while only noise is seen
+    average_requests: float = 200.0  # a demand is averaged over this many requests: chance is then a tenth of it
+    smoothing_seconds: float = 60.0  # time constant of the forecast's level while only noise is seen
     trend_seconds: float = 300.0  # time constant of the trend: slower than the level, or noise becomes a forecast
     shift_deviations: float = 3.0  # a step beyond this many standard deviations is a shift, taken at once
     forecast_deviations: float = 1.0  # upper quantile of the forecast, in standard deviations: about the 84th percentile

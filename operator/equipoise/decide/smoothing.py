@@ -29,6 +29,31 @@ class Level:
         return self.value + min(growth, self.value * settings.forecast_most_growth)
 
 
+def average(
+    previous: Level | None, value: float, requests: float, variability: float, window_seconds: float, now_seconds: float,
+    settings: Settings,
+) -> Level:  # fmt: skip
+    """The value averaged over as many requests as it takes to know it well, and no longer.
+
+    A window that holds enough requests is taken as it is: smoothing would only make a flip late. With few, the time constant
+    grows until about `average_requests` stand behind the average. A step that chance does not explain is taken at once:
+    `variability` is the variance of one request's contribution over its squared mean, so chance explains
+    sqrt(variability / requests) of the value.
+    """
+    if previous is None:
+        return Level(value, at_seconds=now_seconds)
+    elapsed = now_seconds - previous.at_seconds
+    if elapsed <= 0.0:
+        return previous
+    few = max(0.0, settings.average_requests / max(requests, 1e-9) - 1.0)
+    constant = min(settings.smoothing_seconds, few * window_seconds)
+    chance = max(value, previous.value) * math.sqrt(variability / max(1.0, requests))
+    if constant <= 0.0 or abs(value - previous.value) > settings.shift_deviations * chance:
+        return Level(value, at_seconds=now_seconds)
+    weight = 1.0 - math.exp(-elapsed / constant)
+    return Level(previous.value + weight * (value - previous.value), at_seconds=now_seconds)
+
+
 def follow(
     previous: Level | None, value: float, sampling_deviation: float, now_seconds: float, settings: Settings
 ) -> tuple[Level, bool]:
@@ -73,12 +98,12 @@ def read_level(extra: Mapping[str, float], name: str) -> Level | None:
 
 def write_level(level: Level, name: str) -> dict[str, float]:
     """Entries for memory, rounded: status is no place for sixteen digits."""
-    return {
-        f"{name}.level": short(level.value),
-        f"{name}.trend": short(level.trend),
-        f"{name}.deviation": short(level.deviation),
-        f"{name}.at": level.at_seconds,
-    }
+    entries = {f"{name}.level": short(level.value), f"{name}.at": level.at_seconds}
+    if level.trend:
+        entries[f"{name}.trend"] = short(level.trend)
+    if level.deviation:
+        entries[f"{name}.deviation"] = short(level.deviation)
+    return entries
 
 
 def short(value: float) -> float:

@@ -12,6 +12,7 @@ from equipoise.decide.lag import Lag
 from equipoise.decide.memory import PhaseMemory, ServiceMemory, parse_variant_key
 from equipoise.decide.options import PoolRefusal
 from equipoise.decide.types import CapacityMode, Move, PhasePolicy, Reason, Scaling, ServiceInput, VariantOption, VariantStatus
+from equipoise.decide.worth import Regimes
 from equipoise.observe.types import ServiceObservation
 
 
@@ -87,7 +88,7 @@ class ServiceState:
     reasons: list[Reason] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     infeasible: Reason | None = None
-    dwell_seconds: float = 0.0
+    regimes: Regimes = field(default_factory=Regimes)
     shortfalls: list[Shortfall] = field(default_factory=list)
     waiting: dict[Variant, int] = field(default_factory=dict)  # replicas to come when GPUs are free
 
@@ -155,3 +156,10 @@ def current_counts(service: ServiceInput, memory: ServiceMemory) -> dict[Variant
 def unbound(status: VariantStatus | None, count: int) -> int:
     """Replicas of the count that hold no GPU yet: pending, or not even created."""
     return count if status is None else max(0, count - status.ready - status.starting)
+
+
+def load(work: float | None, capacity: float) -> float:
+    """Work over capacity: 0 without work (or with none known), infinite for work without capacity."""
+    if work is None or work <= 0.0:
+        return 0.0
+    return work / capacity if capacity > 0.0 else float("inf")

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from equipoise.decide.settings import Settings
-from equipoise.decide.smoothing import Level, follow, read_level, write_level
+from equipoise.decide.smoothing import average, read_level, short, write_level
 from equipoise.observe.types import Idle, Known, ServiceObservation, Signal
 from equipoise.perf.types import Workload
 
+_ENOUGH_ENDED = 50.0  # answers, for the estimate to rest on them: chance is then about 14 %
 _GRID = 1.05  # lengths are rounded to powers of this, so that capacity changes when the traffic does, not with every request
 
 
@@ -28,17 +29,17 @@ def estimate_workload(
 ) -> WorkloadEstimate:
     """Lengths from the observation, else from memory, else Azure's conversation trace (`Settings.default_*`).
 
-    A changed mix is taken at once, noise is smoothed (`smoothing.follow`): the standard error of a mean of n exponential-like
-    lengths is mean / sqrt(n).
+    A changed mix is taken at once, noise is smoothed (`smoothing.average`): lengths are taken to spread like an exponential.
     """
     memory: dict[str, float] = {}
+    window = observation.window_seconds if observation is not None else 0.0
     assumed: list[str] = []
 
     def length(name: str, signal: Signal | float | None, samples: float, default: float) -> float:
         level = read_level(extra, name)
         value = signal if isinstance(signal, float) else _known(signal)
         if value is not None and value > 0.0:
-            level, _ = follow(level, value, value / math.sqrt(max(1.0, samples)), now_seconds, settings)
+            level = average(level, value, samples, 1.0, window, now_seconds, settings)
         if level is None:
             assumed.append(f"{name.rpartition('.')[2].replace('_', ' ')} {default:.0f}")
             return default
@@ -52,7 +53,11 @@ def estimate_workload(
     else:
         prompt_requests = _requests(observation.prefill.served_requests_per_second, observation.window_seconds)
         prompt = length("lengths.prompt_tokens", observation.prefill.mean_tokens, prompt_requests, settings.default_prompt_tokens)
-        mean, samples = answer_tokens(observation, read_level(extra, "lengths.output_tokens"))
+        completed = extra.get("lengths.completed_tokens")
+        seen_completed = _known(observation.decode.mean_tokens)
+        mean, samples = answer_tokens(observation, completed)
+        if seen_completed is not None or completed is not None:
+            memory["lengths.completed_tokens"] = short(seen_completed if seen_completed is not None else completed or 0.0)
         output = length("lengths.output_tokens", mean, samples, settings.default_output_tokens)
         seen = _known(observation.prefill.prefix_hit_share)
         hits = extra.get("lengths.prefix_hit_share", 0.0) if seen is None else seen
@@ -63,16 +68,19 @@ def estimate_workload(
     return WorkloadEstimate(workload, tuple(assumed), memory)
 
 
-def answer_tokens(observation: ServiceObservation, previous: Level | None) -> tuple[float | None, float]:
-    """Mean answer length of the requests that are *offered*, and how many stand behind it.
+def answer_tokens(observation: ServiceObservation, completed: float | None) -> tuple[float | None, float]:
+    """Mean answer length of the requests that are *offered*, and how many stand behind it. `completed`: as remembered.
 
     The mean over completed answers is late by a whole answer: after a shift from short to long answers it keeps saying
     "short" until the first long ones end. Answers in progress are censored observations; for exponential-like lengths the best
     estimate is then all tokens written over all answers ended (Epstein and Sobel, 1953). With few ended answers that is wild, so
-    the previous mean joins in with the weight of a quarter of the requests offered in the window.
+    the mean over completed ones joins in, with the weight of half the requests offered while none has ended (the estimate then
+    stays within twice the tokens written per request offered) and less the more have: in an overloaded decode phase only the
+    short ones end.
     """
     decode = observation.decode
-    completed = _known(decode.mean_tokens)
+    seen = _known(decode.mean_tokens)
+    completed = completed if seen is None else seen
     written, ended = _known(decode.tokens_per_second), _known(decode.served_requests_per_second)
     if isinstance(decode.served_requests_per_second, Idle):
         ended = 0.0
@@ -80,14 +88,11 @@ def answer_tokens(observation: ServiceObservation, previous: Level | None) -> tu
     if written is None or ended is None or written <= 0.0:
         return completed, _requests(decode.served_requests_per_second, window)
     offered = max(_known(decode.requests_per_second) or 0.0, _known(observation.prefill.requests_per_second) or 0.0, ended)
-    prior_mean = previous.value if previous is not None else completed
-    if prior_mean is None or prior_mean <= 0.0:
-        return completed, ended * window
-    prior = 0.25 * offered * window
+    if completed is None or completed <= 0.0:
+        return (written / ended, ended * window) if ended > 0.0 else (None, 0.0)
+    prior = 0.5 * offered * window * _ENOUGH_ENDED / (_ENOUGH_ENDED + ended * window)
     total = ended * window + prior
-    if total <= 0.0:
-        return completed, 0.0
-    return (written * window + prior * prior_mean) / total, total
+    return (written * window + prior * completed) / total, total
 
 
 def on_grid(value: float) -> float:

@@ -46,7 +46,7 @@ class TablePerformance:
         rate = dict(self.rates).get((pool.device.name, phase))
         if rate is None:
             return Refusal("TargetMissed", f"{phase.value} on {pool.device.name} misses the target")
-        return ReplicaCapacity(phase, rate * shape.gpus_per_replica, 256, 400_000, 0.1, "compute", "test")
+        return ReplicaCapacity(phase, rate * shape.gpus_per_replica, int(rate / 20), 400_000, 0.1, "compute", "test")
 
 
 def table(shapes: tuple[Shape, ...] = (ONE,), **rates: tuple[float | None, float | None]) -> TablePerformance:
@@ -127,6 +127,10 @@ class _Flow:
     answers: list[Answers] = field(default_factory=list)
     seconds: list[dict[str, float]] = field(default_factory=list)
 
+
+SPREAD = (0.2, 0.45, 0.75, 1.2, 2.4)  # answer lengths over their mean, fifths of a lognormal with a variation of about 1
+
+PEAK = 1.15  # what a replica can do at most, over what it sustains inside the targets
 
 Traffic = Callable[[float], tuple[float, float, float]]  # time -> requests/s, prompt tokens, output tokens
 
@@ -234,7 +238,7 @@ class World:
     def _capacity(self, key: ServiceKey, phase: Phase) -> float:
         rates = dict(self.performance.rates)
         devices = {entry.name: entry.device.name for entry in self.pools}
-        return sum(
+        return PEAK * sum(
             rates.get((devices[pod.variant.pool], phase), 0.0) * pod.variant.shape.gpus_per_replica
             for pod in self.pods
             if pod.variant.service == key and pod.variant.phase is phase and pod.ready_at <= self.now and pod.gone_at is None
@@ -256,7 +260,7 @@ class World:
             flow.waiting -= passed
             flow.waiting_tokens -= tokens
             if passed:
-                flow.answers.append(Answers(passed, output * mix, output * mix))
+                flow.answers += [Answers(passed / len(SPREAD), output * part, output * part) for part in SPREAD]
             running = sum(entry.count for entry in flow.answers)
             speed = min(40.0, decode / running) if running else 0.0
             written = ended = ended_tokens = 0.0
@@ -269,7 +273,7 @@ class World:
                     ended_tokens += entry.count * entry.length
             flow.answers = [entry for entry in flow.answers if entry.left > 1e-9]
             self.offered[key] += arrivals
-            self.good[key] += taken if speed >= 20.0 or not running else taken * speed / 20.0
+            self.good[key] += taken if speed >= 20.0 or not running else 0.0  # all answers share the step: too slow is too slow for all
             flow.seconds.append(
                 {
                     "arrivals": arrivals, "refused": arrivals - taken, "passed": passed, "tokens": tokens, "written": written,
@@ -302,6 +306,7 @@ class World:
             tokens_per_second=Known(total["written"] / seconds) if total["written"] else Idle(),
             mean_tokens=Known(total["ended_tokens"] / total["ended"]) if total["ended"] else Idle(),
             attainment=Known(sum(speed >= 20.0 for speed in good_speed) / len(good_speed)) if good_speed else Idle(),
+            running_requests=Known(total["running"] / seconds),
             waiting_requests=Known(0.0),
             waiting_for_capacity_requests=Known(0.0),
         )
