@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m local_cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("build", help="build the programs into the cache (about ten minutes on two cores, once)")
+    commands.add_parser("build", help="build the programs into the cache (some minutes, once)")
     up = commands.add_parser("up", help="start a cluster and keep it until Ctrl-C")
     up.add_argument(
         "--target",

@@ -71,11 +71,16 @@ def existing_cluster(options: ClusterOptions, paths: Paths, kubectl: Path) -> Ac
             raise LocalClusterError(f"The kubeconfig {options.kubeconfig} does not exist.")
         environment["KUBECONFIG"] = str(options.kubeconfig)
     # --flatten puts certificates into the file, --minify leaves out every other cluster.
-    text = run_command([str(kubectl), "config", "view", "--raw", "--flatten", "--minify", "-o", "json"], environment)
-    config = json.loads(text)
-    if not config.get("clusters"):
+    view = [str(kubectl), "config", "view", "--raw", "--flatten", "--minify", "-o", "json"]
+    try:
+        text = run_command(view, environment)
+    except CommandError as error:
         source = environment.get("KUBECONFIG", "~/.kube/config")
-        raise LocalClusterError(f"The kubeconfig {source} has no current context; set one with `kubectl config use-context`.")
+        raise LocalClusterError(
+            f"The kubeconfig {source} does not lead to a cluster ({error.stderr}). Set $KUBECONFIG, or choose a context with "
+            "`kubectl config use-context`; the target local needs no kubeconfig."
+        ) from error
+    config = json.loads(text)
     path = paths.admin_kubeconfig
     path.touch(mode=0o600)
     path.write_text(text)
