@@ -32,12 +32,10 @@ def pod_template(context: Context, variant: Variant) -> dict[str, Any]:
     parts = engine_parts(context, variant)
     pool = context.pool(variant)
     sidecar = _sidecar(context, parts)
-    grace = grace_seconds(parts.pre_stop_seconds, parts.shutdown_seconds)
     weights = weight_source(context, variant)
     spec: dict[str, Any] = {
         "containers": [_engine(context, variant, parts, weights, pool, sidecar is not None)],
         "volumes": [*cache_volumes(), *weights.volumes],
-        "terminationGracePeriodSeconds": grace,
         # Variables of Services (VLLM_PORT of a Service named vllm, for one) would be read by engines as settings.
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
@@ -54,7 +52,7 @@ def pod_template(context: Context, variant: Variant) -> dict[str, Any]:
     for source, partial in _partials(context, variant):
         check_partial(source, partial, ENGINE, "" if custom else "spec.engine.args or spec.phases.<phase>.engineArgs")
         template = overlay_object(template, partial)
-    return _put_back(template, context, variant, pool, grace)
+    return _put_back(template, context, variant, pool, parts)
 
 
 def _engine(
@@ -130,7 +128,7 @@ def _partials(context: Context, variant: Variant) -> list[tuple[str, Mapping[str
     return [(source, partial) for source, partial in found if partial]
 
 
-def _put_back(template: dict[str, Any], context: Context, variant: Variant, pool: Pool, grace: int) -> dict[str, Any]:
+def _put_back(template: dict[str, Any], context: Context, variant: Variant, pool: Pool, parts: EngineParts) -> dict[str, Any]:
     """What routing, placement, GPU counts and draining depend on, whatever the user's partial templates say."""
     metadata = {**template["metadata"], "labels": {**(template["metadata"].get("labels") or {}), **context.pod_labels(variant)}}
     spec = dict(template["spec"])
@@ -139,14 +137,23 @@ def _put_back(template: dict[str, Any], context: Context, variant: Variant, pool
         spec["nodeSelector"] = selector
     tolerations = list(spec.get("tolerations") or ())
     spec["tolerations"] = tolerations + [dict(item) for item in pool.tolerations if dict(item) not in tolerations]
-    given = spec.get("terminationGracePeriodSeconds")
-    spec["terminationGracePeriodSeconds"] = max(grace, given) if isinstance(given, int) else grace
     engine = engine_container(template)
     if engine is None:
         raise Refusal(Problem("spec.engine.podTemplate.spec.containers", "the container engine was taken away; leave it in"))
+    given = spec.get("terminationGracePeriodSeconds")
+    grace = grace_seconds(max(parts.pre_stop_seconds, _hook_seconds(engine)), parts.shutdown_seconds)
+    spec["terminationGracePeriodSeconds"] = max(grace, given) if isinstance(given, int) else grace
     gpus = str(variant.shape.gpus_per_replica)
     resources = engine.get("resources") or {}
     counted = {kind: {**(resources.get(kind) or {}), pool.resource_name: gpus} for kind in ("requests", "limits")}
     replaced = {**engine, "resources": {**resources, **counted}}
     spec["containers"] = [replaced if item is engine else item for item in spec["containers"]]
     return {**template, "metadata": metadata, "spec": spec}
+
+
+def _hook_seconds(engine: Mapping[str, Any]) -> float:
+    """How long the engine's hook waits, where it says so: the user's may wait longer than ours."""
+    found: Any = engine
+    for name in ("lifecycle", "preStop", "sleep", "seconds"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return float(found) if isinstance(found, int) and not isinstance(found, bool) else 0.0
