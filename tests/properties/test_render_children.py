@@ -72,7 +72,7 @@ _arguments = st.lists(
 def _services(draw: st.DrawFn) -> InferenceService:
     engine: dict[str, Any] = {"type": draw(st.sampled_from(["vllm", "sglang", "custom", "trtllm"]))}
     engine |= {"args": draw(_arguments), "podTemplate": draw(st.one_of(st.just({}), _partial)), "image": "e:1"}
-    phase = {"engineArgs": draw(_arguments), "podTemplate": draw(st.one_of(st.just({}), _partial))}
+    phase: dict[str, Any] = {"engineArgs": draw(_arguments), "podTemplate": draw(st.one_of(st.just({}), _partial))}
     spec = {
         "model": {"uri": draw(st.sampled_from(["hf://a/b", "pvc://c/d", "s3://b/k", "file:///m"]))},
         "targets": {"ttft": "500ms", "tpot": "50ms"},
