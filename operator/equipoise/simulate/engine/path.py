@@ -56,6 +56,10 @@ class RequestPath(Agenda):
         self._prefill_policy: RoutingPolicy = prefill_policy or RoundRobin()
         self._decode_policy: RoutingPolicy = decode_policy or RoundRobin()
 
+    def set_policies(self, prefill: RoutingPolicy, decode: RoutingPolicy) -> None:
+        """Route by these from now on."""
+        self._prefill_policy, self._decode_policy = prefill, decode
+
     def submit(self, request: Request, now: float) -> None:
         """A client's request reaches the router now."""
         if not self._prefills or not self._decodes:
@@ -74,6 +78,7 @@ class RequestPath(Agenda):
         """Send the prefill leg to this replica; False when it was turned away. A request marked `one_leg` waits there, its KV
         held under a lease, for `send_decode`.
         """
+        request.prefill_replica = replica
         if (
             replica.limited
             or replica.state is not _READY
@@ -190,6 +195,7 @@ class RequestPath(Agenda):
     def finished(self, request: Request, now: float) -> None:
         """See EngineEvents."""
         request.outcome = _FINISHED
+        request.ended_at = now
         if request.listener is not None:
             request.listener(request, now)
         if self.on_done is not None:
@@ -216,6 +222,7 @@ class RequestPath(Agenda):
     def _end(self, request: Request, outcome: Outcome, cause: str, now: float) -> None:
         request.outcome = outcome
         request.cause = cause
+        request.ended_at = now
         if request.first_token > now:  # it was on its way
             request.first_token = -1.0
         if request.stage in (_NEW, _HELD):

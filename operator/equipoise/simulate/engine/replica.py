@@ -38,7 +38,18 @@ _PREFILL_WAITING = Stage.PREFILL_WAITING
 class Replica(StepLoop):
     """`role` is None while the router sends it nothing new (draining); work it has goes on."""
 
-    __slots__ = ("draining", "limited", "longest_sequence_tokens", "name", "number", "promised", "ready_at", "role", "state")
+    __slots__ = (
+        "address",
+        "draining",
+        "limited",
+        "longest_sequence_tokens",
+        "name",
+        "number",
+        "promised",
+        "ready_at",
+        "role",
+        "state",
+    )
 
     def __init__(
         self,
@@ -55,6 +66,7 @@ class Replica(StepLoop):
         self.number = number
         self.role = role
         self.state = _STARTING
+        self.address = name  # how routers name it; the emulator puts a URL here
         self.ready_at = 0.0
         self.draining = False
         self.promised = 0  # requests whose prefill leg is under way and whose decode leg will come here
@@ -155,6 +167,10 @@ class Replica(StepLoop):
     def running_requests(self) -> int:
         """`vllm:num_requests_running`: written after a step, so a prompt that fits one step never shows."""
         return self.batch.size + (self.partial is not None)
+
+    def prefilling_requests(self) -> int:
+        """Prompts in the present step or split over steps: what vLLM's gauges do not show."""
+        return len(self._items) + (self.partial is not None)
 
     def kv_usage(self) -> float:
         """`vllm:kv_cache_usage_perc`, 0..1, blocks held for a decode replica included."""

@@ -36,6 +36,7 @@ class Request:
         "decode_queued",
         "decode_replica",
         "decode_scheduled",
+        "ended_at",
         "finish",
         "finish_iteration",
         "first_token",
@@ -107,6 +108,7 @@ class Request:
         self.decode_scheduled = NEVER
         self.first_token = NEVER
         self.finish = NEVER
+        self.ended_at = NEVER  # whatever the outcome
 
     @property
     def ttft_seconds(self) -> float | None:
