@@ -199,3 +199,19 @@ def test_a_kept_folder_goes_on_where_it_was(cluster_factory: ClusterFactory, tmp
     assert (tmp_path / "cluster" / "logs" / "kube-apiserver.log").is_file()
     second = cluster_factory(options)
     assert second.get_json("configmap", "remembered", "-n", "default")["metadata"]["name"] == "remembered"
+
+
+def test_off_loopback_a_service_has_endpoints(cluster_factory: ClusterFactory, make_pod: Any) -> None:
+    from local_cluster import ClusterOptions, wait_until
+
+    cluster = cluster_factory(ClusterOptions(name="endpoints", pod_cidr="10.244.0.0/16", with_prometheus=False))
+    cluster.add_cpu_nodes(1)
+    cluster.apply([make_pod("router", "default", labels={"app": "router"})])
+    cluster.kubectl("create", "service", "clusterip", "router", "--tcp=80:8000")
+
+    def addresses() -> list[str]:
+        slices = cluster.get_json("endpointslices", "-l", "kubernetes.io/service-name=router")["items"]
+        return [address for item in slices for endpoint in item["endpoints"] or [] for address in endpoint["addresses"]]
+
+    wait_until(addresses, description="the Service to have an endpoint")
+    assert addresses() == [pod_status(cluster, "router")["podIP"]] == ["10.244.0.1"]

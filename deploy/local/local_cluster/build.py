@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import os
 import platform
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,41 +154,49 @@ def _build(result: Path, progress: Progress) -> None:
     (result / "bin").mkdir(parents=True)
     log = cache_folder() / "build.log"
     packages = [".", *TOOL_PACKAGES]
-    progress.update("fetching the sources")
-    listing = _run([go, "list", "-deps", f"-tags={BUILD_TAGS}", *packages], environment, log)
+    progress.update("fetching the sources; all this is needed once and takes some minutes")
+    listing = _run(
+        [go, "list", "-deps", f"-tags={BUILD_TAGS}", *packages],
+        environment,
+        log,
+        lambda line: progress.update(f"fetching the sources, now {line.removeprefix('go: downloading ')[:60]}"),
+    )
     total = listing.count("\n")
+    compiled = itertools.count(1)
     flags = ["-v", "-trimpath", f"-tags={BUILD_TAGS}", f"-ldflags={link_flags((MODULE_FOLDER / 'go.mod').read_text())}"]
-    _compile([go, "build", *flags, "-o", f"{result / 'bin'}/", *packages], environment, log, total, progress)
+    _run(
+        [go, "build", *flags, "-o", f"{result / 'bin'}/", *packages],
+        environment,
+        log,
+        # With -v Go names each package that it compiles; those in its own cache are left out.
+        lambda line: progress.update(f"compiled {next(compiled)} of at most {total} packages, now {line[:50]}"),
+    )
     (result / "bin" / "local").rename(result / "bin" / "control-plane")
     for name in CONTROL_PLANE_NAMES:
         (result / "bin" / name).symlink_to("control-plane")
-    kwok = Path(_run([go, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"], environment, log).strip())
+    kwok = Path(_run([go, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"], environment, log, lambda _line: None).strip())
     (result / "stages").mkdir()
     for stage in NODE_STAGES:
         shutil.copyfile(kwok / "kustomize" / "stage" / stage, result / "stages" / Path(stage).name)
 
 
-def _run(command: list[str], environment: dict[str, str], log: Path) -> str:
-    answer = subprocess.run(command, cwd=MODULE_FOLDER, env=environment, capture_output=True, text=True, check=False)
-    if answer.returncode != 0:
-        log.write_text(answer.stderr)
-        raise LocalClusterError(explain_failure(answer.stderr, answer.returncode, log))
-    return answer.stdout
-
-
-def _compile(command: list[str], environment: dict[str, str], log: Path, total: int, progress: Progress) -> None:
-    """Run `go build -v`, which names each package as it compiles it."""
+def _run(command: list[str], environment: dict[str, str], log: Path, on_line: Callable[[str], None]) -> str:
+    """Run Go and return its standard output; `on_line` is given each line of its standard error as it comes."""
     lines = []
-    with subprocess.Popen(
-        command, cwd=MODULE_FOLDER, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None  # noqa: S101 - it was opened as a pipe
-        for line in process.stderr:
-            lines.append(line)
-            progress.update(f"compiled {len(lines)} of at most {total} packages, now {line.strip()[:50]}")
-    if process.returncode != 0:
-        log.write_text("".join(lines))
-        raise LocalClusterError(explain_failure("".join(lines), process.returncode, log))
+    # A file, because a pipe that nobody reads meanwhile would fill up and hold Go up.
+    with tempfile.TemporaryFile("w+") as output:
+        with subprocess.Popen(
+            command, cwd=MODULE_FOLDER, env=environment, stdout=output, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None  # noqa: S101 - it was opened as a pipe
+            for line in process.stderr:
+                lines.append(line)
+                on_line(line.strip())
+        if process.returncode != 0:
+            log.write_text("".join(lines))
+            raise LocalClusterError(explain_failure("".join(lines), process.returncode, log))
+        output.seek(0)
+        return output.read()
 
 
 def explain_failure(output: str, exit_code: int, log: Path) -> str:
