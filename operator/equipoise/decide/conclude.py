@@ -107,7 +107,7 @@ def _limited(service: ServiceState) -> Reason | None:
 
 def _load(state: PhaseState) -> float | None:
     work = state.urgent
-    capacity = state.capacity(state.ready)
+    capacity = state.serving
     if work is None:
         return None
     if work <= 0.0:
@@ -120,7 +120,7 @@ def _phase(state: PhaseState, settings: Settings) -> PhaseDecision:
     return PhaseDecision(
         phase=state.phase,
         demand_tokens_per_second=state.demand.urgent if isinstance(state.demand, Demand) else None,
-        capacity_tokens_per_second=state.capacity(state.ready) if state.options else None,
+        capacity_tokens_per_second=state.serving if state.options else None,
         needed_tokens_per_second=state.needed if known else None,
         lag=state.lag.value,
         utilisation=_load(state),

@@ -80,7 +80,7 @@ def _sides(service: ServiceState) -> dict[Phase, _Side] | None:
         work = state.urgent
         if not state.automatic or work is None or not state.options:
             return None
-        sides[phase] = _Side(state, work, state.capacity(state.ready), state.replicas())
+        sides[phase] = _Side(state, work, state.serving, state.replicas())
     return sides if len(sides) == 2 else None
 
 

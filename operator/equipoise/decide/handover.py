@@ -43,14 +43,15 @@ def hand_over(
     receiver where shapes differ.
     """
     arriving = dict(free.draining)
+    donors = _Donors(services)
     for key, wishes in unmet.items():
         service = services[key]
         outstanding = _await_draining(service, wishes, arriving)
         if not outstanding:
             continue
-        units = _find_donors(service, outstanding, services)
-        if units:
-            _judge(service, outstanding, units, interval_seconds, settings)
+        units = donors.units(outstanding)
+        for gift in _judge(service, outstanding, units, interval_seconds, settings) if units else ():
+            donors.given(gift)
 
 
 def _await_draining(service: ServiceState, wishes: Mapping[Variant, int], arriving: dict[str, int]) -> dict[Variant, int]:
@@ -72,50 +73,56 @@ def _await_draining(service: ServiceState, wishes: Mapping[Variant, int], arrivi
     return outstanding
 
 
-def _find_donors(
-    service: ServiceState, wishes: Mapping[Variant, int], services: Mapping[ServiceKey, ServiceState]
-) -> list[list[_Gift]]:
-    """Replicas that the plan takes away in the same pool, nearest kin first: one entry per receiver. Nothing is changed yet."""
-    units: list[list[_Gift]] = []
-    promised: dict[Variant, int] = {}
-    for receiver, count in wishes.items():
-        wanted_gpus = receiver.shape.gpus_per_replica
-        surplus = _surplus(receiver, service, services)
-        for _ in range(count):
-            have = 0
-            chosen: dict[int, int] = {}
-            for position, (_, donor) in enumerate(surplus):
-                owner = services[donor.service].phases[donor.phase]
-                able = owner.next.get(donor, 0) - owner.wanted.get(donor, 0) - promised.get(donor, 0)
-                while have < wanted_gpus and able > 0:
-                    have += donor.shape.gpus_per_replica
-                    able -= 1
-                    chosen[position] = chosen.get(position, 0) + 1
-                    promised[donor] = promised.get(donor, 0) + 1
-            if have < wanted_gpus:
-                for position, taken in chosen.items():
-                    promised[surplus[position][1]] -= taken
-                break
-            owners = [(services[surplus[position][1].service], surplus[position][1], taken) for position, taken in chosen.items()]
-            units.append([_Gift(owner, donor, receiver, taken, 0) for owner, donor, taken in owners])
-            units[-1][-1].receivers = 1
-    return units
+class _Donors:
+    """Replicas that the plan takes away, by pool; those of lower priority give first."""
 
-
-def _surplus(
-    receiver: Variant, service: ServiceState, services: Mapping[ServiceKey, ServiceState]
-) -> list[tuple[tuple[bool, int, Variant], Variant]]:
-    found = []
-    for owner in services.values():
-        if not owner.active:
-            continue
-        for state in owner.phases.values():
-            if not state.automatic:
+    def __init__(self, services: Mapping[ServiceKey, ServiceState]) -> None:
+        self.services = services
+        self.spare: dict[Variant, int] = {}
+        ranked: dict[str, list[tuple[int, Variant]]] = {}
+        for owner in services.values():
+            if not owner.active:
                 continue
-            for variant, count in state.next.items():
-                if variant.pool == receiver.pool and count > state.wanted.get(variant, 0):
-                    found.append(((owner is not service, owner.service.priority, variant), variant))
-    return sorted(found)
+            for state in owner.phases.values():
+                if not state.automatic:
+                    continue
+                for variant, count in state.next.items():
+                    if count > state.wanted.get(variant, 0):
+                        self.spare[variant] = count - state.wanted.get(variant, 0)
+                        ranked.setdefault(variant.pool, []).append((owner.service.priority, variant))
+        self.by_pool = {pool: [variant for _, variant in sorted(entries)] for pool, entries in ranked.items()}
+
+    def units(self, wishes: Mapping[Variant, int]) -> list[list[_Gift]]:
+        """Donors for each replica that is wished for, nearest kin first; a receiver without enough of them is left out."""
+        promised: dict[Variant, int] = {}
+        units: list[list[_Gift]] = []
+        for receiver, count in wishes.items():
+            pool = self.by_pool.get(receiver.pool, [])
+            kin = [variant for variant in pool if variant.service == receiver.service]
+            order = [*kin, *(variant for variant in pool if variant.service != receiver.service)] if kin else pool
+            position = 0
+            for _ in range(count):
+                missing = receiver.shape.gpus_per_replica
+                unit: list[_Gift] = []
+                while missing > 0 and position < len(order):
+                    donor = order[position]
+                    left = self.spare[donor] - promised.get(donor, 0)
+                    if left <= 0:
+                        position += 1
+                        continue
+                    taken = min(left, -(-missing // donor.shape.gpus_per_replica))
+                    promised[donor] = promised.get(donor, 0) + taken
+                    missing -= taken * donor.shape.gpus_per_replica
+                    unit.append(_Gift(self.services[donor.service], donor, receiver, taken, 0))
+                if missing > 0:
+                    return units
+                unit[-1].receivers = 1
+                units.append(unit)
+        return units
+
+    def given(self, gift: _Gift) -> None:
+        """A gift that was made is not there for others."""
+        self.spare[gift.donor] -= gift.donors
 
 
 def _merge(gifts: Sequence[_Gift]) -> list[_Gift]:
@@ -133,18 +140,20 @@ def _judge(
     units: list[list[_Gift]],
     interval_seconds: float,
     settings: Settings,
-) -> None:
+) -> list[_Gift]:
+    """The gifts that were made."""
     phases = sorted({variant.phase for variant in wishes})
     if any(service.phases[phase].replicas() < service.phases[phase].floor for phase in phases):
-        for gift in _merge([gift for unit in units for gift in unit]):
+        return [
             _give(service, gift, f"{service.service.key} is below its minimum")
-        return
+            for gift in _merge([gift for unit in units for gift in unit])
+        ]
     units = _safe_units(service, units, settings)
     if not units:
-        return
+        return []
     startup = max(service.phases[gift.receiver.phase].options[gift.receiver].startup_seconds for unit in units for gift in unit)
     if not _confirmed(service, phases, startup, interval_seconds, settings):
-        return
+        return []
     move_seconds = startup + settings.drain_seconds
     notice_seconds = service.regimes.notice_seconds + settings.confirm_share * startup
     outlooks = [
@@ -155,10 +164,9 @@ def _judge(
     if not outlooks:
         outlook = _outlook(service, units, move_seconds, notice_seconds)
         service.say(reasons.NOT_WORTH_IT, f"handover to {phases[0].value}: {outlook}", phases[0])
-        return
+        return []
     best, count = max(outlooks, key=lambda item: (item[0].net, item[1]))
-    for gift in _merge([gift for unit in units[:count] for gift in unit]):
-        _give(service, gift, str(best))
+    return [_give(service, gift, str(best)) for gift in _merge([gift for unit in units[:count] for gift in unit])]
 
 
 def _counts_to_try(most: int) -> list[int]:
@@ -262,7 +270,7 @@ def _outlook(service: ServiceState, units: Sequence[Sequence[_Gift]], move_secon
     )
 
 
-def _give(service: ServiceState, gift: _Gift, text: str) -> None:
+def _give(service: ServiceState, gift: _Gift, text: str) -> _Gift:
     state = gift.owner.phases[gift.donor.phase]
     state.next[gift.donor] -= gift.donors
     service.waiting[gift.receiver] = service.waiting.get(gift.receiver, 0) + gift.receivers
@@ -282,3 +290,4 @@ def _give(service: ServiceState, gift: _Gift, text: str) -> None:
             f"{gift.donors} × {gift.donor} leave their GPUs to {service.service.key}: {text}",
             gift.donor.phase,
         )
+    return gift

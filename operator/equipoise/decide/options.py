@@ -198,7 +198,7 @@ def _pool_capacities(
     if wished is not None:
         shapes: tuple[Shape, ...] = (wished,)
     else:
-        answer = performance.shapes(model, pool)
+        answer = performance.shapes(model, pool, fleet.largest_node[name])
         if isinstance(answer, Refusal):
             return PoolRefusal(name, answer.reason, answer.message)
         shapes = tuple(sorted({*answer, *(shape for place, shape in kept if place == name)}))

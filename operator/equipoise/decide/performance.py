@@ -15,8 +15,8 @@ from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, Targets, 
 class Performance(Protocol):
     """A pure source of capacities: equal arguments give equal answers, so that answers may be remembered."""
 
-    def shapes(self, model: ModelFacts, pool: Pool) -> tuple[Shape, ...] | Refusal:
-        """Shapes in which the weights fit on the pool's device, or why none does."""
+    def shapes(self, model: ModelFacts, pool: Pool, gpus_per_node: int) -> tuple[Shape, ...] | Refusal:
+        """Shapes in which the weights fit on the pool's device, inside a node of so many GPUs, or why none does."""
         ...
 
     def capacity(
@@ -34,10 +34,9 @@ class Performance(Protocol):
 class EnginePerformance:
     """The performance model of `equipoise.perf`: fitted step times, else a roofline."""
 
-    def shapes(self, model: ModelFacts, pool: Pool) -> tuple[Shape, ...] | Refusal:
-        """Shapes inside one node of the pool."""
-        largest = max((node.allocatable_gpus for node in pool.nodes), default=0)
-        return memory.shapes(model, pool.device, gpus_per_node=largest)
+    def shapes(self, model: ModelFacts, pool: Pool, gpus_per_node: int) -> tuple[Shape, ...] | Refusal:
+        """Shapes that memory allows."""
+        return memory.shapes(model, pool.device, gpus_per_node=gpus_per_node)
 
     def capacity(
         self, phase: Phase, model: ModelFacts, pool: Pool, shape: Shape, workload: Workload, targets: Targets

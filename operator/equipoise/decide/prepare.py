@@ -83,7 +83,7 @@ def prepare(
 
 
 def _trim(state: ServiceState, phase: PhaseState, inputs: DecideInput, settings: Settings) -> None:
-    serving = phase.capacity(phase.ready)
+    serving = phase.serving
     utilisation = None if phase.urgent is None or serving <= 0.0 else phase.urgent / serving
     outcome = adjust_trim(
         phase.memory,

@@ -33,6 +33,12 @@ class PhaseState:
     next: dict[Variant, int] = field(default_factory=dict)
     wanted: dict[Variant, int] = field(default_factory=dict)
     statuses: dict[Variant, VariantStatus] = field(default_factory=dict)
+    ready: dict[Variant, int] = field(init=False)  # replicas that serve now
+    serving: float = field(init=False)  # their tokens per second
+
+    def __post_init__(self) -> None:
+        self.ready = {variant: status.ready for variant, status in self.statuses.items() if status.ready}
+        self.serving = self.capacity(self.ready)
 
     @property
     def urgent(self) -> float | None:
@@ -68,11 +74,6 @@ class PhaseState:
     def replicas(self) -> int:
         """Replicas that this round is coming to."""
         return sum(self.next.values())
-
-    @property
-    def ready(self) -> dict[Variant, int]:
-        """Replicas that serve now."""
-        return {variant: status.ready for variant, status in self.statuses.items() if status.ready}
 
 
 @dataclass(slots=True)

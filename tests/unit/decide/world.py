@@ -35,7 +35,7 @@ class TablePerformance:
     rates: tuple[tuple[tuple[str, Phase], float], ...]
     offered_shapes: tuple[Shape, ...] = (ONE,)
 
-    def shapes(self, model: ModelFacts, pool: Pool) -> tuple[Shape, ...] | Refusal:
+    def shapes(self, model: ModelFacts, pool: Pool, gpus_per_node: int) -> tuple[Shape, ...] | Refusal:
         if not any(name == pool.device.name for (name, _), _ in self.rates):
             return Refusal("DoesNotFit", f"{model.name} does not fit into {pool.device.memory_bytes / 1e9:.0f} GB")
         return self.offered_shapes

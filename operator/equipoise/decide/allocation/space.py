@@ -30,6 +30,10 @@ class PoolSpace:
         held = [sum(node.own_gpus.values()) for node in ordered]
         self.reusable = [min(count, max(node.gpus, 0)) if node.open else count for node, count in zip(ordered, held, strict=True)]
         self.free = [max(0, node.gpus - count) if node.open else 0 for node, count in zip(ordered, held, strict=True)]
+        self.free_gpus = sum(self.free)  # that nothing holds
+        self.total_gpus = sum(  # on open nodes, that nothing in the plan has taken yet
+            free + kept for free, kept, is_open in zip(self.free, self.reusable, self.open, strict=True) if is_open
+        )
         largest = max((free + kept for free, kept in zip(self.free, self.reusable, strict=True)), default=0)
         self.largest = largest
         self._by_free: list[dict[int, None]] = [{} for _ in range(largest + 1)]
@@ -38,16 +42,6 @@ class PoolSpace:
             if self.open[position]:
                 self._by_free[self.free[position]][position] = None
                 self._by_total[self.free[position] + self.reusable[position]][position] = None
-
-    @property
-    def free_gpus(self) -> int:
-        """GPUs that nothing holds."""
-        return sum(self.free)
-
-    @property
-    def total_gpus(self) -> int:
-        """GPUs that nothing in the plan has taken yet."""
-        return sum(free + kept for free, kept, is_open in zip(self.free, self.reusable, self.open, strict=True) if is_open)
 
     def take(self, chunks: int, gpus: int, *, displace: bool = True) -> tuple[int, ...] | None:
         """Places for one new replica, or None. With `displace`, places of current replicas count as free when nothing else is."""
@@ -85,7 +79,10 @@ class PoolSpace:
         if not self.open[place]:
             self.free[place] -= free
             self.reusable[place] -= reusable
+            self.free_gpus -= free
             return
+        self.free_gpus -= free
+        self.total_gpus -= free + reusable
         del self._by_free[self.free[place]][place]
         del self._by_total[self.free[place] + self.reusable[place]][place]
         self.free[place] -= free
