@@ -146,7 +146,14 @@ def test_upgrade_and_removal_keep_the_services(chart_cluster: LocalCluster) -> N
     assert _may(chart_cluster, *rights) == [True, False, True]
     chart_cluster.helm("uninstall", "equipoise", "--namespace", NAMESPACE, "--wait")
     assert chart_cluster.get_json("inferenceservice", "chat", "-n", "prod")["spec"]["model"]["uri"] == "hf://org/model"
-    chart_cluster.helm("install", "equipoise", CHART, "--namespace", NAMESPACE)
+    # As if the CRDs had been applied by other means.
+    for marks in (
+        ("annotate", "meta.helm.sh/release-name-", "meta.helm.sh/release-namespace-"),
+        ("label", "app.kubernetes.io/managed-by-"),
+    ):
+        chart_cluster.kubectl(marks[0], "-f", str(ROOT / "crds"), *marks[1:])
+    chart_cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
+    chart_cluster.helm("install", "equipoise", CHART, "--namespace", NAMESPACE, "--take-ownership", "--force-conflicts")
     assert chart_cluster.get_json("deployment", "equipoise", "-n", NAMESPACE)["spec"]["replicas"] == 2
 
 
