@@ -74,8 +74,8 @@ def decode_capacity(
     step = times.decode_step_seconds(mean_batch, mean_batch * context)
     scale = 1.0 if stages == 1 else stages * PIPELINE_EFFICIENCY
     rate = mean_batch / step * scale
-    largest = int(min(by_target, by_memory, MAXIMUM_SEQUENCES))
-    peak = largest / times.decode_step_seconds(largest, largest * context) * scale
+    bound = min(by_target, by_memory, MAXIMUM_SEQUENCES)
+    peak = bound / times.decode_step_seconds(bound, bound * context) * scale
     if kv_hop and prompt > 0:
         link = most_prompt_tokens_per_second(model, network_bytes_per_second) * output / prompt
         if link < rate:
@@ -83,9 +83,9 @@ def decode_capacity(
     return ReplicaCapacity(
         phase=Phase.DECODE,
         tokens_per_second=rate,
-        max_batch=largest * stages,
+        max_batch=max(1, int(bound * stages)),
         kv_tokens=kv_tokens,
-        service_seconds=times.decode_step_seconds(largest, largest * context),
+        service_seconds=times.decode_step_seconds(bound, bound * context),
         binds=binds,
         source=times.source,
         utilisation=rate / peak,
