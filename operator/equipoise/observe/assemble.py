@@ -13,7 +13,7 @@ from equipoise.observe.reader import Number, PhaseReader
 from equipoise.observe.readings import Readings
 from equipoise.observe.scope import ServiceScope
 from equipoise.observe.settings import ObserveSettings
-from equipoise.observe.types import Idle, PhaseObservation, ServiceObservation, Signal, Unknown, UnknownReason
+from equipoise.observe.types import PhaseObservation, ServiceObservation, Signal, Unknown, UnknownReason
 from equipoise.observe.variants import by_variant
 
 _MINIMUM_FOR_LENGTHS = 1.0  # a mean length is worth having from the first request on; its sample count goes with it
@@ -117,7 +117,7 @@ def _hit_share(reader: PhaseReader, computed: Number) -> Signal:
 def _phase(reader: PhaseReader, latency: LatencyView, offered_rate: Signal) -> PhaseObservation:
     return PhaseObservation(
         requests_per_second=offered_rate,
-        served_requests_per_second=reader.rate(Reading.FINISHED),
+        served_requests_per_second=reader.rate(reader.finished),
         refused_requests_per_second=_zero_is_known(reader, Reading.REFUSED),
         failed_requests_per_second=_zero_is_known(reader, Reading.FAILED),
         latency_mean_seconds=latency.mean,
@@ -147,8 +147,3 @@ def _zero_is_known(reader: PhaseReader, reading: Reading) -> Signal:
 def _with_variant_rates(phase: PhaseObservation) -> PhaseObservation:
     rates = {name: item.tokens_per_second for name, item in phase.per_variant.items() if item.tokens_per_second is not None}
     return replace(phase, per_variant_tokens_per_second=rates)
-
-
-def is_measured(signal: Signal) -> bool:
-    """Whether the signal says something: a value, or that nothing happened."""
-    return not isinstance(signal, Unknown) or isinstance(signal, Idle)

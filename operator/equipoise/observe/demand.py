@@ -8,16 +8,19 @@ router what goes around it, and its first request), none counts anything twice, 
 
 from __future__ import annotations
 
-from equipoise.api.identity import ServiceKey
+from equipoise.api.identity import Phase, ServiceKey
 from equipoise.observe.engines.table import Reading
 from equipoise.observe.reader import COUNT_EPSILON, Number, PhaseReader
-from equipoise.observe.readings import Readings
+from equipoise.observe.readings import Group, Readings
 from equipoise.observe.types import Idle, Signal, Unknown, UnknownReason
+
+_WAITING = (Reading.WAITING_NOW, Reading.WAITING_BEFORE)
+_GAUGES = {Phase.PREFILL: (_WAITING,), Phase.DECODE: (_WAITING, (Reading.RUNNING_NOW, Reading.RUNNING_BEFORE))}
 
 
 def engine_arrivals(reader: PhaseReader) -> Number:
     """Finished + growth of what waits and runs + refused, over the window, at the pods of one phase."""
-    finished = reader.total(Reading.FINISHED)
+    finished = reader.total(reader.finished)
     if isinstance(finished, Unknown):
         return finished
     refused = reader.total(Reading.REFUSED)
@@ -32,9 +35,13 @@ def engine_arrivals(reader: PhaseReader) -> Number:
 
 
 def backlog_growth(reader: PhaseReader) -> Number:
-    """How many more requests wait or run at the end of the window than at its start; negative while a backlog drains."""
+    """How many more requests wait or run at the end of the window than at its start; negative while a backlog drains.
+
+    What runs on a prefill pod is left out: it is nearly always 0 there, and otherwise answers that a pod brought along when
+    it flipped.
+    """
     growth = 0.0
-    for now, before in ((Reading.RUNNING_NOW, Reading.RUNNING_BEFORE), (Reading.WAITING_NOW, Reading.WAITING_BEFORE)):
+    for now, before in _GAUGES[reader.phase]:
         end = reader.total(now)
         if isinstance(end, Unknown):
             return end
@@ -57,7 +64,7 @@ def router_arrivals(readings: Readings, service: ServiceKey) -> Number:
         failure = readings.failure(reading)
         if failure is not None:
             return Unknown(UnknownReason.QUERY_FAILED, f"{reading.value}: {failure.message}")
-        rows = readings.rows(reading, service, None, None)
+        rows = readings.rows(reading, Group(service.namespace, service.name))
         if not rows and reading is not Reading.ROUTER_HELD_BEFORE:
             return Unknown(UnknownReason.NOT_EXPOSED, "no router of this service counts requests")
         values.append(sum(row.value for row in rows) if rows else None)

@@ -80,13 +80,18 @@ class SumOfLegs:
             total += mass * (integral(target - low) - integral(target - high)) / (high - low)
         return min(1.0, max(0.0, total))
 
-    def percentile(self, percent: float, steps: int = 24) -> float | None:
-        """Value at `percent` per cent by bisection; None when it lies beyond the last finite bounds."""
+    def percentile(self, percent: float, steps: int = 14) -> float | None:
+        """Value at `percent` per cent by bisection; None when it lies beyond the last finite bounds.
+
+        The sum is at least either leg, so the search starts at the larger percentile of the two; 14 halvings leave less than a
+        ten-thousandth of the range, far below the width of the buckets.
+        """
         wanted = percent / 100.0
-        low = 0.0
-        high = (self._first.bounds[-1] if self._first.bounds else 0.0) + (self._second.bounds[-1] if self._second.bounds else 0.0)
+        high = sum(max((edge for _, edge, _ in leg.masses()), default=0.0) for leg in (self._first, self._second))
         if self.share_within(high) < wanted:
             return None
+        tails = (self._first.percentile(percent), self._second.percentile(percent))
+        low = min(high, max((tail.value for tail in tails if tail is not None), default=0.0))
         for _ in range(steps):
             middle = (low + high) / 2
             if self.share_within(middle) < wanted:

@@ -16,7 +16,7 @@ from equipoise.observe.engines.router import ROUTER
 from equipoise.observe.engines.table import EngineTable, Reading
 from equipoise.observe.health import NOT_YET, ObserverHealth, source_health
 from equipoise.observe.promql import Selection, instrument_query, last_sample_query, router_query, sample_count_query
-from equipoise.observe.readings import Failure, Outcome, Readings, RollCall, Sample
+from equipoise.observe.readings import Failure, Outcome, Readings, RollCall, Sample, acyclic
 from equipoise.observe.scope import ServiceScope
 from equipoise.observe.settings import ObserveSettings
 from equipoise.observe.types import ServiceObservation, Unknown, UnknownReason
@@ -174,7 +174,9 @@ class Observer:
         return Readings(window, result)
 
     async def _table(self, expression: str, at_seconds: float) -> Outcome:
-        return to_table(await self._client.query(expression, at_seconds), self._settings.labels)
+        samples = await self._client.query(expression, at_seconds)
+        with acyclic():
+            return to_table(samples, self._settings.labels)
 
     def _selection(
         self,

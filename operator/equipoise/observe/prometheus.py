@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from equipoise.observe.readings import Failure, Sample
+from equipoise.observe.readings import Failure, Sample, acyclic
 
 _CHUNK_BYTES = 1 << 16
 _ERROR_TEXT = 200  # characters of a server's own error text that are worth repeating
@@ -100,7 +100,8 @@ class PrometheusClient:
             return Failure(f"Prometheus at {self._host} cannot be asked: {str(error) or type(error).__name__}")
         if isinstance(body, Failure):
             return body
-        return parse_answer(response.status, body, self._host)
+        with acyclic():
+            return parse_answer(response.status, body, self._host)
 
     @property
     def _host(self) -> str:

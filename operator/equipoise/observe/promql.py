@@ -4,10 +4,19 @@ Every query is made of the same layers, from the inside:
 
 1. the selector: exact metric name, the service and role labels, the caller's extra matchers, less the pods that must not count;
 2. the window function of the instrument's kind;
-3. `max by (...)` over what identifies a series: copies of it (two Prometheus replicas, two scrape jobs) collapse into one;
+3. `max by (...)` over what identifies a series: copies of it (two Prometheus replicas, two scrape jobs) collapse into one, and a
+   copy that lost scrapes does not count. Parts of a mean and buckets take `avg by (...)`: they must stay in proportion, which
+   the largest of each would not;
 4. `or on (namespace, pod, rank)`: a pod without the newer metric is read by its older name;
 5. `sum` (average, max) over pods and ranks, by namespace, service, served model, role and variant (`le` in place of the
    variant for buckets).
+
+Amounts of work are `increase`, which survives resets and lost scrapes and guesses what lies between the window's edges and
+the nearest samples. It does so for each series apart, and never beyond the point where that counter would have been zero:
+for a sum that was small and a count that was not, the guesses differ, and a mean made of the two was 4 % short on the
+recorded pair (it may be more in a window of four scrapes). Means, percentiles and shares therefore come from plain
+differences between the window's ends. These would be wrong after a reset, but a pod that restarted has just become ready and
+is left out of latencies as cold.
 """
 
 from __future__ import annotations
@@ -100,7 +109,8 @@ def _layers(instrument: Instrument, selection: Selection, identity: list[str], g
     parts = []
     for metric in instrument.metrics:
         series = _series(metric, selection, matchers, without)
-        parts.append(f"max by ({copies}) ({_over_window(instrument.kind, series, selection.window_seconds)})")
+        collapse = "avg" if instrument.kind in (Kind.DIFFERENCE, Kind.BUCKETS) else "max"
+        parts.append(f"{collapse} by ({copies}) ({_over_window(instrument.kind, series, selection.window_seconds)})")
     same_pod = f" or on ({labels.namespace}, {labels.pod}, {selection.rank_label}) "
     outer = {Kind.AVERAGE: "avg", Kind.PEAK: "max"}.get(instrument.kind, "sum")
     return f"{outer} by ({', '.join(group)}) ({same_pod.join(parts)})"
@@ -109,8 +119,10 @@ def _layers(instrument: Instrument, selection: Selection, identity: list[str], g
 def _over_window(kind: Kind, series: str, window_seconds: float) -> str:
     window = duration(window_seconds)
     match kind:
-        case Kind.INCREASE | Kind.BUCKETS:
+        case Kind.INCREASE:
             return f"increase({series}[{window}])"
+        case Kind.DIFFERENCE | Kind.BUCKETS:
+            return f"clamp_min({series} - {series} offset {window}, 0)"
         case Kind.MEAN | Kind.AVERAGE:
             # A range still holds the samples of pods that went away; `and` keeps those that are there now.
             return f"avg_over_time({series}[{window}]) and {series}"

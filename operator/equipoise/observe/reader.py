@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from equipoise.api.identity import Phase
 from equipoise.observe.census import PhaseCensus
-from equipoise.observe.engines.table import EngineTable, Reading
+from equipoise.observe.engines.table import EngineTable, Kind, Reading
 from equipoise.observe.histogram import Histogram
-from equipoise.observe.readings import Readings, Row
+from equipoise.observe.readings import Group, Readings, Row
 from equipoise.observe.scope import ServiceScope
 from equipoise.observe.settings import ObserveSettings
 from equipoise.observe.types import Idle, Known, Signal, Unknown, UnknownReason
@@ -29,6 +29,17 @@ class PhaseReader:
     readings: Readings
     census: PhaseCensus
     settings: ObserveSettings
+    group: Group = field(init=False)
+
+    def __post_init__(self) -> None:
+        key = self.scope.key
+        group = Group(key.namespace, key.name, self.phase.value, self.scope.served_model_name)
+        object.__setattr__(self, "group", group)  # frozen, but asked for a hundred times per round
+
+    @property
+    def finished(self) -> Reading:
+        """What counts as one request done by the phase."""
+        return Reading.PREFILLED if self.phase is Phase.PREFILL else Reading.FINISHED
 
     @property
     def window_seconds(self) -> float:
@@ -37,7 +48,7 @@ class PhaseReader:
 
     def rows(self, reading: Reading) -> list[Row]:
         """The phase's rows of that reading under the served model name."""
-        return self.readings.rows(reading, self.scope.key, self.phase, self.scope.served_model_name)
+        return self.readings.rows(reading, self.group)
 
     def absence(self, reading: Reading) -> Unknown | None:
         """Why that reading has no rows, None when it has some."""
@@ -58,6 +69,9 @@ class PhaseReader:
             )
         if not self.census.countable:
             return Unknown(UnknownReason.TOO_FEW_SAMPLES, f"{self.phase.value} pods have been scraped only once")
+        if self._needs_start(reading) and not self.rows(Reading.RUNNING_BEFORE):
+            message = f"{self.phase.value} pods had no sample at the start of the window, {self.window_seconds:.0f} s ago"
+            return Unknown(UnknownReason.TOO_FEW_SAMPLES, message)
         if not self.census.verified:
             return Unknown(UnknownReason.NO_SERIES_WHILE_READY, f"no series of {metric}, and the roll call of pods failed")
         return Unknown(UnknownReason.NOT_EXPOSED, f"{self.phase.value} pods are scraped, but {metric} is not among their metrics")
@@ -160,6 +174,10 @@ class PhaseReader:
         if not math.isfinite(value):
             return Unknown(UnknownReason.NOT_A_NUMBER, f"{self.table.metric_name(reading)} is {value}")
         return self.known(value)
+
+    def _needs_start(self, reading: Reading) -> bool:
+        kinds = {item.kind for item in self.table.instruments if item.reading is reading}
+        return bool(kinds & {Kind.DIFFERENCE, Kind.BUCKETS})
 
     def _warm_only(self, reading: Reading) -> bool:
         return any(item.warm_only for item in self.table.instruments if item.reading is reading)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from equipoise.api.identity import Phase, ServiceKey
 from equipoise.observe.engines.table import EngineTable, Instrument, Kind, Metric
 from equipoise.observe.exposition import Labels, Series
-from equipoise.observe.readings import Outcome, PodSighting, Readings, RollCall, Row
+from equipoise.observe.histogram import Histogram, merge
+from equipoise.observe.readings import Group, Outcome, PodSighting, Readings, RollCall, Row
 
 _LE = "le"
 _MODEL = "model_name"
@@ -98,7 +99,8 @@ class Ring:
         return Readings(max(self.window_seconds, 1e-3), {item.reading: outcomes[item.reading] for item in table.instruments})
 
     def _evaluate(self, instrument: Instrument, without: frozenset[str]) -> Outcome:
-        groups: dict[tuple[ServiceKey, str, str, str, float], list[float]] = {}
+        groups: dict[tuple[Group, str], list[float]] = {}
+        histograms: dict[Group, list[Histogram]] = {}
         for (service, pod), phase in self._members():
             if pod in without or phase not in instrument.phases:
                 continue
@@ -109,19 +111,27 @@ class Ring:
             ]
             for metric in instrument.metrics:
                 keys = [key for key in pages[-1][1].series.get(metric.name, ()) if _matches(key, metric)]
+                buckets: dict[tuple[Group, str], dict[float, float]] = {}
                 for key in keys:
                     value = self._over_window(instrument.kind, metric.name, key, pages)
-                    if value is not None:
-                        labels = dict(key)
-                        edge = float(labels.get(_LE, 0.0)) if instrument.kind is Kind.BUCKETS else 0.0
-                        variant = "" if instrument.kind is Kind.BUCKETS else pages[-1][1].variant
-                        group = (service, labels.get(_MODEL, ""), phase.value, variant, edge)
-                        groups.setdefault(group, []).append(value)
+                    if value is None:
+                        continue
+                    labels = dict(key)
+                    group = Group(service.namespace, service.name, phase.value, labels.get(_MODEL, ""))
+                    if instrument.kind is Kind.BUCKETS:
+                        edge = float(labels.pop(_LE))
+                        buckets.setdefault((group, str(sorted(labels.items()))), {})[edge] = value
+                    else:
+                        groups.setdefault((group, pages[-1][1].variant), []).append(value)
+                for (group, _), counts in buckets.items():
+                    histograms.setdefault(group, []).append(Histogram.from_buckets(counts))
                 if keys:
                     break  # a pod that has the newer name is read by it alone
-        table: dict[ServiceKey, list[Row]] = {}
-        for (service, model, role, variant, edge), values in groups.items():
-            table.setdefault(service, []).append(Row(model, role, variant, edge, _combine(instrument.kind, values)))
+        if instrument.kind is Kind.BUCKETS:
+            return {group: _rows_of(merge(parts)) for group, parts in histograms.items()}
+        table: dict[Group, list[Row]] = {}
+        for (group, variant), values in groups.items():
+            table.setdefault(group, []).append(Row(variant, 0.0, _combine(instrument.kind, values)))
         return table
 
     def _members(self) -> list[tuple[PodKey, Phase]]:
@@ -129,7 +139,7 @@ class Ring:
 
     def _over_window(self, kind: Kind, name: str, key: Labels, pages: list[tuple[float, PodPage]]) -> float | None:
         values = [(at, page.series[name][key]) for at, page in pages if key in page.series.get(name, ())]
-        if kind in (Kind.INCREASE, Kind.BUCKETS):
+        if kind in (Kind.INCREASE, Kind.DIFFERENCE, Kind.BUCKETS):
             return _increase([value for _, value in values]) if len(values) >= 2 else None
         if kind is Kind.BEFORE:
             return values[0][1] if values[0][0] == self._rounds[0].at_seconds else None
@@ -160,3 +170,8 @@ def _combine(kind: Kind, values: list[float]) -> float:
     if kind is Kind.PEAK:
         return max(values)
     return math.fsum(values) / len(values) if kind is Kind.AVERAGE else math.fsum(values)
+
+
+def _rows_of(histogram: Histogram) -> list[Row]:
+    finite = zip(histogram.bounds, histogram.cumulative, strict=True)
+    return [Row("", edge, count) for edge, count in (*finite, (math.inf, histogram.count))]

@@ -24,7 +24,7 @@ from enum import StrEnum
 from equipoise.api.identity import Phase
 from equipoise.observe.types import Idle, Known, ServiceObservation, Signal, Unknown
 
-KV_FULL_MEAN = 0.35  # of prefill, above which blocks held for decode are in the way; 0.23 at most in a true prefill overload
+KV_FULL_MEAN = 0.25  # of prefill; 0.45 and more where decode held it up, and the window may have begun before the load did
 KV_FULL_PEAK = 0.60  # 0.37 at most in a true prefill overload, 0.86 and more where decode held prefill up
 CAPACITY_WAIT_SHARE = 0.10  # of decode's requests that wait for room; 0.43 and more where decode was short
 CAPACITY_WAIT_REQUESTS = 0.5  # in the mean over the window: a single request that waited for a moment is no lag

@@ -40,7 +40,7 @@ def by_variant(reader: PhaseReader) -> dict[str, VariantObservation]:
         running = value(Reading.RUNNING)
         result[name] = VariantObservation(
             pods=pods,
-            requests_per_second=per_second(value(Reading.FINISHED)),
+            requests_per_second=per_second(value(reader.finished)),
             tokens_per_second=per_second(_computed(tables, name) if prefill else value(Reading.OUTPUT_TOKENS)),
             mean_tokens=ratio(*lengths),
             latency_mean_seconds=ratio(*latency),
@@ -62,6 +62,7 @@ def _latency(reader: PhaseReader) -> tuple[Reading, Reading]:
 
 
 _READINGS = (
+    Reading.PREFILLED,
     Reading.FINISHED,
     Reading.OUTPUT_TOKENS,
     Reading.PROMPT_TOKENS,

@@ -5,35 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from equipoise.api.identity import ServiceKey
-from equipoise.observe.readings import Failure, Outcome, PodSighting, RollCall, Row, Sample
+from equipoise.observe.readings import Failure, Group, Outcome, PodSighting, RollCall, Row, Sample
 from equipoise.observe.settings import LabelNames
 
 
 def to_table(samples: list[Sample] | Failure, labels: LabelNames) -> Outcome:
-    """Rows by service; a failure stays one."""
+    """Rows by group; a failure stays one."""
     if isinstance(samples, Failure):
         return samples
-    table: dict[ServiceKey, list[Row]] = {}
-    keys: dict[tuple[str, str], ServiceKey] = {}
-    namespace_label, service_label = labels.namespace, labels.service
-    model_label, role_label, variant_label = labels.model, labels.role, labels.variant
-    for sample in samples:
-        metric = sample.labels
-        pair = (metric.get(namespace_label, ""), metric.get(service_label, ""))
-        key = keys.get(pair)
-        if key is None:
-            key = keys[pair] = ServiceKey(*pair)
-            table[key] = []
-        edge = metric.get("le")
-        table[key].append(
-            Row(
-                metric.get(model_label, ""),
-                metric.get(role_label, ""),
-                metric.get(variant_label, ""),
-                float(edge) if edge is not None else 0.0,
-                sample.value,
-            )
-        )
+    table: dict[Group, list[Row]] = {}
+    namespace_label, service_label, role_label = labels.namespace, labels.service, labels.role
+    model_label, variant_label = labels.model, labels.variant
+    for metric, value in samples:
+        get = metric.get
+        group = Group(get(namespace_label, ""), get(service_label, ""), get(role_label, ""), get(model_label, ""))
+        edge = get("le")
+        row = Row(get(variant_label, ""), float(edge) if edge is not None else 0.0, value)
+        rows = table.get(group)
+        if rows is None:
+            table[group] = [row]
+        else:
+            rows.append(row)
     return table
 
 

@@ -13,7 +13,7 @@ from equipoise.observe.census import take_census
 from equipoise.observe.engines.table import EngineTable, Reading
 from equipoise.observe.engines.vllm import VLLM
 from equipoise.observe.exposition import parse_page, wanted_names
-from equipoise.observe.readings import Failure, Outcome, PodSighting, Readings, RollCall, Row
+from equipoise.observe.readings import Failure, Group, Outcome, PodSighting, Readings, RollCall, Row
 from equipoise.observe.ring import PodPage, Ring, Round
 from equipoise.observe.scope import PodScope, ServiceScope
 from equipoise.observe.settings import ObserveSettings
@@ -74,18 +74,21 @@ def roll_call(*sightings: PodSighting) -> RollCall:
     return RollCall(everyone, 120.0)
 
 
+def group(phase: Phase, model: str = MODEL) -> Group:
+    """Whose rows they are."""
+    return Group(KEY.namespace, KEY.name, phase.value, model)
+
+
 def rows(prefill: float | None = None, decode: float | None = None) -> Outcome:
     """One row per phase that has a value."""
     values = {Phase.PREFILL: prefill, Phase.DECODE: decode}
-    return {
-        KEY: [Row(MODEL, phase.value, f"chat-{phase.value}", 0.0, value) for phase, value in values.items() if value is not None]
-    }
+    return {group(phase): [Row(f"chat-{phase.value}", 0.0, value)] for phase, value in values.items() if value is not None}
 
 
 def buckets(prefill: Mapping[float, float] | None = None, decode: Mapping[float, float] | None = None) -> Outcome:
     """Cumulative counts by bound, per phase."""
     values = {Phase.PREFILL: prefill or {}, Phase.DECODE: decode or {}}
-    return {KEY: [Row(MODEL, phase.value, "", edge, count) for phase, item in values.items() for edge, count in item.items()]}
+    return {group(phase): [Row("", edge, count) for edge, count in item.items()] for phase, item in values.items() if item}
 
 
 def quiet() -> dict[Reading, Outcome]:

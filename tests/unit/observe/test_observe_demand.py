@@ -6,13 +6,13 @@ import pytest
 from tests.unit.observe.builders import KEY, NOW, observe, quiet, rows, scope, value
 
 from equipoise.observe.engines.table import Reading
-from equipoise.observe.readings import Failure, Outcome, Row
+from equipoise.observe.readings import Failure, Group, Outcome, Row
 from equipoise.observe.types import Idle, Known, Signal, Unknown, UnknownReason
 
 
 def router(answered: float, held: float, held_before: float | None = 0.0) -> dict[Reading, Outcome]:
     def row(amount: float) -> Outcome:
-        return {KEY: [Row("", "", "", 0.0, amount)]}
+        return {Group(KEY.namespace, KEY.name): [Row("", 0.0, amount)]}
 
     result = {Reading.ROUTER_ANSWERED: row(answered), Reading.ROUTER_HELD_NOW: row(held)}
     if held_before is not None:
@@ -28,7 +28,8 @@ def offered(changes: dict[Reading, Outcome]) -> tuple[Signal, Signal]:
 def test_arrivals_are_finished_and_refused_and_the_growth_of_the_queue() -> None:
     prefill, _ = offered(
         {
-            Reading.FINISHED: rows(60.0, 0.0),
+            Reading.PREFILLED: rows(60.0),
+            Reading.FINISHED: rows(None, 0.0),
             Reading.REFUSED: rows(30.0, 0.0),
             Reading.WAITING_NOW: rows(50.0, 0.0),
             Reading.WAITING_BEFORE: rows(20.0, 0.0),
@@ -39,7 +40,12 @@ def test_arrivals_are_finished_and_refused_and_the_growth_of_the_queue() -> None
 
 def test_a_backlog_that_drains_is_not_offered_again() -> None:
     prefill, _ = offered(
-        {Reading.FINISHED: rows(100.0, 0.0), Reading.WAITING_NOW: rows(10.0, 0.0), Reading.WAITING_BEFORE: rows(70.0, 0.0)}
+        {
+            Reading.PREFILLED: rows(100.0),
+            Reading.FINISHED: rows(None, 0.0),
+            Reading.WAITING_NOW: rows(10.0, 0.0),
+            Reading.WAITING_BEFORE: rows(70.0, 0.0),
+        }
     )
     assert value(prefill) == pytest.approx(40 / 60)
 
@@ -51,33 +57,37 @@ def test_a_starving_phase_that_finishes_nothing_still_shows_its_demand() -> None
 
 
 def test_decode_traffic_is_not_charged_to_prefill() -> None:
-    prefill, decode = offered({Reading.FINISHED: rows(10.0, 60.0)})
+    prefill, decode = offered({Reading.PREFILLED: rows(10.0), Reading.FINISHED: rows(None, 60.0)})
     assert (value(prefill), value(decode)) == pytest.approx((10 / 60, 1.0))
 
 
 def test_the_router_counts_what_it_holds_because_its_counter_moves_only_at_the_answer() -> None:
-    prefill, decode = offered({Reading.FINISHED: rows(30.0, 30.0), **router(answered=30.0, held=100.0, held_before=10.0)})
+    prefill, decode = offered(
+        {Reading.PREFILLED: rows(30.0), Reading.FINISHED: rows(None, 30.0), **router(answered=30.0, held=100.0, held_before=10.0)}
+    )
     assert value(prefill) == value(decode) == pytest.approx(120 / 60)
 
 
 def test_a_routers_first_requests_are_taken_from_the_engines() -> None:
-    prefill, _ = offered({Reading.FINISHED: rows(30.0, 30.0), **router(answered=0.0, held=0.0, held_before=None)})
+    prefill, _ = offered(
+        {Reading.PREFILLED: rows(30.0), Reading.FINISHED: rows(None, 30.0), **router(answered=0.0, held=0.0, held_before=None)}
+    )
     assert value(prefill) == pytest.approx(0.5)
 
 
 def test_arrivals_at_the_router_alone_are_enough_when_the_engines_query_failed() -> None:
-    prefill, _ = offered({Reading.FINISHED: Failure("timeout"), **router(60.0, 0.0)})
+    prefill, _ = offered({Reading.PREFILLED: Failure("timeout"), **router(60.0, 0.0)})
     assert value(prefill) == pytest.approx(1.0)
 
 
 def test_without_any_count_the_demand_is_unknown_and_not_zero() -> None:
-    prefill, _ = offered({Reading.FINISHED: Failure("timeout")})
+    prefill, _ = offered({Reading.PREFILLED: Failure("timeout")})
     assert isinstance(prefill, Unknown)
     assert prefill.reason is UnknownReason.QUERY_FAILED
 
 
 def test_a_router_without_traffic_does_not_make_unread_pods_idle() -> None:
-    prefill, _ = offered({Reading.FINISHED: Failure("timeout"), **router(0.0, 0.0)})
+    prefill, _ = offered({Reading.PREFILLED: Failure("timeout"), **router(0.0, 0.0)})
     assert isinstance(prefill, Unknown)
 
 
@@ -86,7 +96,7 @@ def test_idle_when_nothing_came_and_nothing_waits() -> None:
 
 
 def test_a_router_that_says_not_a_number_is_not_believed() -> None:
-    prefill, _ = offered({Reading.FINISHED: rows(60.0, 60.0), **router(math.nan, 0.0)})
+    prefill, _ = offered({Reading.PREFILLED: rows(60.0), Reading.FINISHED: rows(None, 60.0), **router(math.nan, 0.0)})
     assert value(prefill) == pytest.approx(1.0)
 
 
@@ -106,9 +116,17 @@ def test_pods_younger_than_the_window_had_no_queue_at_its_start() -> None:
 
 
 def test_an_engine_without_an_admission_limit_refuses_nothing() -> None:
-    readings = {**quiet(), Reading.FINISHED: rows(60.0, 60.0), Reading.REFUSED: {}}
+    readings = {**quiet(), Reading.PREFILLED: rows(60.0), Reading.FINISHED: rows(None, 60.0), Reading.REFUSED: {}}
     seen = observe(readings)
     assert isinstance(seen.prefill.requests_per_second, Known)
     refused = seen.prefill.refused_requests_per_second
     assert isinstance(refused, Unknown)
     assert refused.reason is UnknownReason.NOT_EXPOSED
+
+
+def test_answers_that_a_flipped_pod_brings_along_are_no_prompts() -> None:
+    """A decode pod with eight answers in progress became prefill: they run there, and finish there."""
+    changes = {Reading.RUNNING_NOW: rows(8.0, 20.0), Reading.RUNNING_BEFORE: rows(0.0, 28.0), Reading.PREFILLED: rows(60.0)}
+    prefill, decode = offered({**changes, Reading.FINISHED: rows(None, 68.0)})
+    assert value(prefill) == pytest.approx(1.0)
+    assert value(decode) == pytest.approx(1.0)

@@ -146,7 +146,7 @@ async def test_pods_that_are_gone_or_cold_are_left_out_by_name() -> None:
     gone = scope({}, {"d-gone": 0.0})
     client = Answers([service, gone])
     await Observer(client).observe([service], NOW)
-    latencies = [text for text in client.expressions if "time_to_first_token" in text]
+    latencies = [text for text in client.expressions if "time_to_first_token_seconds_bucket" in text]
     work = [text for text in client.expressions if "generation_tokens_total" in text]
     assert all('pod!~"d-gone|p-new"' in text for text in latencies)
     assert all('pod!~"d-gone"' in text for text in work)

@@ -42,10 +42,10 @@ def test_a_counter_is_deduplicated_then_summed_by_service_model_role_and_variant
 def test_buckets_are_grouped_by_their_bound_and_leave_cold_and_unknown_pods_out() -> None:
     selection = Selection(LabelNames(), "engine", 15.5, {"cluster": "eu"}, frozenset({"gone"}), frozenset({"new-b", "new.a"}))
     query = instrument_query(of(Reading.REQUEST_TPOT_BUCKETS), selection)
-    assert query.startswith("sum by (namespace, equipoise_dev_service, model_name, llm_d_ai_role, le) (max by (")
+    assert query.startswith("sum by (namespace, equipoise_dev_service, model_name, llm_d_ai_role, le) (avg by (")
     assert 'pod!~"gone|new-b|new\\\\.a"' in query
     assert 'cluster="eu"' in query
-    assert "[15500ms]" in query
+    assert "offset 15500ms" in query
 
 
 def test_amounts_of_work_count_cold_pods_too() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import math
+
 import pytest
-from tests.unit.observe.builders import KEY, NAMES
+from tests.unit.observe.builders import KEY, NAMES, group
 from tests.unit.observe.recordings import page
 
 from equipoise.api.identity import Phase
@@ -29,7 +31,7 @@ def test_a_counter_that_starts_again_counts_from_zero() -> None:
     ring = Ring(100.0)
     for at, tokens in ((0.0, 900.0), (5.0, 1000.0), (10.0, 30.0)):
         ring.add(Round(at, {(KEY, "d0"): decode_page(tokens)}))
-    (row,) = ring.read(VLLM, frozenset()).rows(Reading.OUTPUT_TOKENS, KEY, Phase.DECODE, "tiny")
+    (row,) = ring.read(VLLM, frozenset()).rows(Reading.OUTPUT_TOKENS, group(Phase.DECODE))
     assert row.value == 130.0
 
 
@@ -39,8 +41,8 @@ def test_work_of_a_pod_that_went_away_counts_and_its_gauges_do_not() -> None:
     ring.add(Round(5.0, {(KEY, "d0"): decode_page(10.0), (KEY, "d1"): decode_page(20.0)}))
     ring.add(Round(10.0, {(KEY, "d0"): decode_page(15.0)}))
     readings = ring.read(VLLM, frozenset())
-    assert readings.rows(Reading.OUTPUT_TOKENS, KEY, Phase.DECODE, "tiny")[0].value == 35.0
-    assert readings.rows(Reading.RUNNING, KEY, Phase.DECODE, "tiny")[0].value == 1.0
+    assert readings.rows(Reading.OUTPUT_TOKENS, group(Phase.DECODE))[0].value == 35.0
+    assert readings.rows(Reading.RUNNING, group(Phase.DECODE))[0].value == 1.0
 
 
 def test_a_flipped_pods_counters_are_kept_apart_by_phase() -> None:
@@ -48,7 +50,7 @@ def test_a_flipped_pods_counters_are_kept_apart_by_phase() -> None:
     ring.add(Round(0.0, {(KEY, "x"): decode_page(100.0)}))
     ring.add(Round(5.0, {(KEY, "x"): decode_page(150.0)}))
     ring.add(Round(10.0, {(KEY, "x"): decode_page(1000.0, phase=Phase.PREFILL)}))
-    assert ring.read(VLLM, frozenset()).rows(Reading.OUTPUT_TOKENS, KEY, Phase.DECODE, "tiny")[0].value == 50.0
+    assert ring.read(VLLM, frozenset()).rows(Reading.OUTPUT_TOKENS, group(Phase.DECODE))[0].value == 50.0
 
 
 def test_rounds_older_than_the_window_go_but_for_its_start() -> None:
@@ -64,5 +66,20 @@ def test_cold_pods_are_left_out_of_latencies_alone() -> None:
     for at, name in ((0.0, "start"), (5.0, "low")):
         ring.add(Round(at, {(KEY, "d0"): PodPage(Phase.DECODE, "v", parse_page(page(name, "decode"), NAMES))}))
     readings = ring.read(VLLM, frozenset({"d0"}))
-    assert readings.rows(Reading.REQUEST_TPOT_COUNT, KEY, Phase.DECODE, "tiny") == []
-    assert readings.rows(Reading.FINISHED, KEY, Phase.DECODE, "tiny")[0].value == pytest.approx(66.0)
+    assert readings.rows(Reading.REQUEST_TPOT_COUNT, group(Phase.DECODE)) == []
+    assert readings.rows(Reading.FINISHED, group(Phase.DECODE))[0].value == pytest.approx(66.0)
+
+
+def test_pods_whose_buckets_differ_are_merged_by_interpolation() -> None:
+    def page_with(edges: dict[str, float]) -> PodPage:
+        name = "vllm:request_time_per_output_token_seconds_bucket"
+        text = "".join(f'{name}{{engine="0",le="{edge}",model_name="tiny"}} {count}\n' for edge, count in edges.items())
+        return PodPage(Phase.DECODE, "v", parse_page(text, NAMES))
+
+    ring = Ring(100.0)
+    fine, coarse = {"0.01": 0.0, "0.02": 0.0, "+Inf": 0.0}, {"0.02": 0.0, "+Inf": 0.0}
+    ring.add(Round(0.0, {(KEY, "d0"): page_with(fine), (KEY, "d1"): page_with(coarse)}))
+    fine, coarse = {"0.01": 10.0, "0.02": 10.0, "+Inf": 10.0}, {"0.02": 10.0, "+Inf": 10.0}
+    ring.add(Round(5.0, {(KEY, "d0"): page_with(fine), (KEY, "d1"): page_with(coarse)}))
+    found = {row.edge: row.value for row in ring.read(VLLM, frozenset()).rows(Reading.REQUEST_TPOT_BUCKETS, group(Phase.DECODE))}
+    assert found == {0.01: 15.0, 0.02: 20.0, math.inf: 20.0}

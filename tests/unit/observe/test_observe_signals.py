@@ -6,7 +6,7 @@ import math
 from dataclasses import fields
 
 import pytest
-from tests.unit.observe.builders import KEY, NOW, buckets, observe, quiet, roll_call, rows, scope, sighting, value
+from tests.unit.observe.builders import KEY, NOW, buckets, group, observe, quiet, roll_call, rows, scope, sighting, value
 from tests.unit.observe.recordings import MODEL
 
 from equipoise.api.identity import Phase
@@ -14,7 +14,7 @@ from equipoise.observe.engines.router import ROUTER
 from equipoise.observe.engines.table import Reading
 from equipoise.observe.engines.vllm import VLLM
 from equipoise.observe.health import metrics_condition, unknown_signals
-from equipoise.observe.readings import Failure, Outcome, RollCall, Row
+from equipoise.observe.readings import Failure, Group, Outcome, RollCall, Row
 from equipoise.observe.types import Idle, Known, PhaseObservation, Signal, Unknown, UnknownReason
 
 TPOT = {0.01: 20.0, 0.025: 60.0, 0.05: 90.0, math.inf: 100.0}
@@ -163,7 +163,9 @@ def test_without_a_roll_call_values_count_and_idleness_cannot_be_told() -> None:
 def test_rows_of_another_served_name_or_role_are_not_counted() -> None:
     readings = busy()
     readings[Reading.OUTPUT_TOKENS] = {
-        KEY: [Row(MODEL, "decode", "v", 0.0, 600.0), Row("other", "decode", "v", 0.0, 1e6), Row(MODEL, "draining", "v", 0.0, 1e6)]
+        group(Phase.DECODE): [Row("v", 0.0, 600.0)],
+        group(Phase.DECODE, "other"): [Row("v", 0.0, 1e6)],
+        Group(KEY.namespace, KEY.name, "draining", MODEL): [Row("v", 0.0, 1e6)],
     }
     assert value(observe(readings).decode.tokens_per_second) == 10.0
 
@@ -171,7 +173,7 @@ def test_rows_of_another_served_name_or_role_are_not_counted() -> None:
 def test_two_spellings_of_one_bound_add_up() -> None:
     readings = busy()
     readings[Reading.REQUEST_TPOT_BUCKETS] = {
-        KEY: [Row(MODEL, "decode", "", edge, count) for edge, count in TPOT.items() for _ in range(2)]
+        group(Phase.DECODE): [Row("", edge, count) for edge, count in TPOT.items() for _ in range(2)]
     }
     signal = observe(readings).decode.attainment
     assert isinstance(signal, Known)
@@ -180,7 +182,7 @@ def test_two_spellings_of_one_bound_add_up() -> None:
 
 def test_kv_usage_is_averaged_over_pods_and_not_over_variants() -> None:
     readings = busy()
-    readings[Reading.KV_USAGE] = {KEY: [Row(MODEL, "decode", "big", 0.0, 0.9), Row(MODEL, "decode", "chat-decode", 0.0, 0.3)]}
+    readings[Reading.KV_USAGE] = {group(Phase.DECODE): [Row("big", 0.0, 0.9), Row("chat-decode", 0.0, 0.3)]}
     called = RollCall(
         (
             *(sighting(f"d{index}", Phase.DECODE) for index in range(2)),
@@ -204,7 +206,8 @@ def test_every_known_signal_carries_the_age_of_its_data() -> None:
 def busy() -> dict[Reading, Outcome]:
     """A pair under load in 60 s: 100 requests of 500 prompt and 60 output tokens."""
     readings = quiet()
-    readings[Reading.FINISHED] = rows(100.0, 100.0)
+    readings[Reading.PREFILLED] = rows(100.0)
+    readings[Reading.FINISHED] = rows(None, 100.0)
     readings[Reading.PROMPT_TOKENS] = rows(50_000.0)
     readings[Reading.PROMPT_TOKENS_COMPUTED] = rows(40_000.0, 0.0)
     readings[Reading.OUTPUT_TOKENS] = rows(None, 6_000.0)

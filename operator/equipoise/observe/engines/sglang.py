@@ -38,7 +38,7 @@ _PRIORITY = ("priority",)
 def _row(
     reading: Reading, kind: Kind, name: str, phases: tuple[Phase, ...], labels: Mapping[str, str] | None = None
 ) -> Instrument:
-    split = _STREAMING if kind is Kind.INCREASE else _PRIORITY
+    split = _STREAMING if kind in (Kind.INCREASE, Kind.DIFFERENCE) else _PRIORITY
     return Instrument(reading, kind, tuple(Metric(item, labels or {}) for item in _both(name)), phases, split=split)
 
 
@@ -48,14 +48,15 @@ SGLANG = EngineTable(
     rank_label="dp_rank",
     ttft=TtftSource.DECODE,
     instruments=(
-        _row(Reading.FINISHED, Kind.INCREASE, "num_requests_total", BOTH),
+        Instrument(Reading.PREFILLED, Kind.INCREASE, tuple(Metric(name) for name in _both("queue_time_seconds_count")), PREFILL),
+        _row(Reading.FINISHED, Kind.INCREASE, "num_requests_total", DECODE),
         _row(Reading.PROMPT_TOKENS, Kind.INCREASE, "prompt_tokens_total", PREFILL),
         _row(Reading.PROMPT_TOKENS_CACHED, Kind.INCREASE, "cached_tokens_total", PREFILL, {"cache_source": "total"}),
         _row(Reading.OUTPUT_TOKENS, Kind.INCREASE, "generation_tokens_total", DECODE),
-        _row(Reading.PROMPT_LENGTH_SUM, Kind.INCREASE, "prompt_tokens_total", PREFILL),
-        _row(Reading.PROMPT_LENGTH_COUNT, Kind.INCREASE, "num_requests_total", PREFILL),
-        _row(Reading.OUTPUT_LENGTH_SUM, Kind.INCREASE, "generation_tokens_total", DECODE),
-        _row(Reading.OUTPUT_LENGTH_COUNT, Kind.INCREASE, "num_requests_total", DECODE),
+        _row(Reading.PROMPT_LENGTH_SUM, Kind.DIFFERENCE, "prompt_tokens_total", PREFILL),
+        _row(Reading.PROMPT_LENGTH_COUNT, Kind.DIFFERENCE, "num_requests_total", PREFILL),
+        _row(Reading.OUTPUT_LENGTH_SUM, Kind.DIFFERENCE, "generation_tokens_total", DECODE),
+        _row(Reading.OUTPUT_LENGTH_COUNT, Kind.DIFFERENCE, "num_requests_total", DECODE),
         *histogram(
             _both("time_to_first_token_seconds"),
             (Reading.TTFT_SUM, Reading.TTFT_COUNT, Reading.TTFT_BUCKETS),

@@ -16,18 +16,20 @@ DECODE = (Phase.DECODE,)
 class Kind(StrEnum):
     """How samples of one metric become one number per group."""
 
-    INCREASE = "increase"  # of a counter over the window, summed over pods
+    INCREASE = "increase"  # of a counter over the window, summed over pods: amounts of work
+    DIFFERENCE = "difference"  # of a counter between the window's ends, summed over pods: both parts of a mean
     MEAN = "mean"  # of a gauge over the window, summed over pods
     AVERAGE = "average"  # of a gauge over the window, averaged over pods
     PEAK = "peak"  # of a gauge over the window, the highest of all pods
     NOW = "now"  # of a gauge at the end of the window, summed over pods
     BEFORE = "before"  # of a gauge at the start of the window, summed over pods
-    BUCKETS = "buckets"  # increase of a histogram's buckets over the window, per `le`, summed over pods
+    BUCKETS = "buckets"  # difference of a histogram's buckets between the window's ends, per `le`, summed over pods
 
 
 class Reading(StrEnum):
     """What the rest of the room asks an engine for. Each is one query for the whole fleet."""
 
+    PREFILLED = "requests_prefilled"
     FINISHED = "requests_finished"
     FAILED = "requests_failed"
     REFUSED = "requests_refused"
@@ -130,7 +132,7 @@ def histogram(
     """The three instruments (sum, count, buckets) of one latency histogram, warm pods only."""
     rows = []
     for reading, suffix, kind in zip(
-        readings, ("_sum", "_count", "_bucket"), (Kind.INCREASE, Kind.INCREASE, Kind.BUCKETS), strict=True
+        readings, ("_sum", "_count", "_bucket"), (Kind.DIFFERENCE, Kind.DIFFERENCE, Kind.BUCKETS), strict=True
     ):
         metrics = tuple(Metric(name + suffix, labels or {}) for name in metric_names)
         rows.append(Instrument(reading, kind, metrics, phases, warm_only=True, split=split))
@@ -140,6 +142,11 @@ def histogram(
 def gauge(reading: Reading, kind: Kind, *names: str, phases: tuple[Phase, ...] = BOTH, **labels: str) -> Instrument:
     """One gauge, newest name first."""
     return Instrument(reading, kind, tuple(Metric(name, labels) for name in names), phases)
+
+
+def part_of_mean(reading: Reading, name: str, phases: tuple[Phase, ...], *, warm_only: bool = False) -> Instrument:
+    """The sum or the count of a histogram of which only the mean is wanted."""
+    return Instrument(reading, Kind.DIFFERENCE, (Metric(name),), phases, warm_only)
 
 
 def counter(

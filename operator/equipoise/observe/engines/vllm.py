@@ -16,7 +16,6 @@ from equipoise.observe.engines.table import (
     DECODE,
     PREFILL,
     EngineTable,
-    Instrument,
     Kind,
     Metric,
     Reading,
@@ -24,6 +23,7 @@ from equipoise.observe.engines.table import (
     counter,
     gauge,
     histogram,
+    part_of_mean,
 )
 
 RUNNING = "vllm:num_requests_running"
@@ -38,7 +38,9 @@ VLLM = EngineTable(
     rank_label="engine",
     ttft=TtftSource.LEGS,
     instruments=(
-        counter(Reading.FINISHED, "vllm:request_success_total", split=("finished_reason",)),
+        # A prefill pod that was decode a moment ago still finishes answers: its first tokens tell its prompts from them.
+        counter(Reading.PREFILLED, "vllm:time_to_first_token_seconds_count", phases=PREFILL),
+        counter(Reading.FINISHED, "vllm:request_success_total", phases=DECODE, split=("finished_reason",)),
         counter(Reading.FAILED, "vllm:request_success_total", finished_reason="error"),
         counter(Reading.REFUSED, "vllm:admission_rejections_total", split=("reason",)),
         counter(Reading.PROMPT_TOKENS, "vllm:prompt_tokens_total", phases=PREFILL),
@@ -46,10 +48,10 @@ VLLM = EngineTable(
         # Only for versions before the count by source; in tokens, like it.
         counter(Reading.PROMPT_TOKENS_CACHED, "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", phases=PREFILL),
         counter(Reading.OUTPUT_TOKENS, "vllm:generation_tokens_total", phases=DECODE),
-        counter(Reading.PROMPT_LENGTH_SUM, "vllm:request_prompt_tokens_sum", phases=PREFILL),
-        counter(Reading.PROMPT_LENGTH_COUNT, "vllm:request_prompt_tokens_count", phases=PREFILL),
-        counter(Reading.OUTPUT_LENGTH_SUM, "vllm:request_generation_tokens_sum", phases=DECODE),
-        counter(Reading.OUTPUT_LENGTH_COUNT, "vllm:request_generation_tokens_count", phases=DECODE),
+        part_of_mean(Reading.PROMPT_LENGTH_SUM, "vllm:request_prompt_tokens_sum", PREFILL),
+        part_of_mean(Reading.PROMPT_LENGTH_COUNT, "vllm:request_prompt_tokens_count", PREFILL),
+        part_of_mean(Reading.OUTPUT_LENGTH_SUM, "vllm:request_generation_tokens_sum", DECODE),
+        part_of_mean(Reading.OUTPUT_LENGTH_COUNT, "vllm:request_generation_tokens_count", DECODE),
         *histogram(("vllm:time_to_first_token_seconds",), (Reading.TTFT_SUM, Reading.TTFT_COUNT, Reading.TTFT_BUCKETS), BOTH),
         *histogram(
             ("vllm:request_time_per_output_token_seconds",),
@@ -64,14 +66,10 @@ VLLM = EngineTable(
             DECODE,
         ),
         # Their first bucket is 300 ms wide, so only the means are taken.
-        Instrument(Reading.QUEUE_SUM, Kind.INCREASE, (Metric("vllm:request_queue_time_seconds_sum"),), BOTH, warm_only=True),
-        Instrument(Reading.QUEUE_COUNT, Kind.INCREASE, (Metric("vllm:request_queue_time_seconds_count"),), BOTH, warm_only=True),
-        Instrument(
-            Reading.COMPUTE_SUM, Kind.INCREASE, (Metric("vllm:request_prefill_time_seconds_sum"),), PREFILL, warm_only=True
-        ),
-        Instrument(
-            Reading.COMPUTE_COUNT, Kind.INCREASE, (Metric("vllm:request_prefill_time_seconds_count"),), PREFILL, warm_only=True
-        ),
+        part_of_mean(Reading.QUEUE_SUM, "vllm:request_queue_time_seconds_sum", BOTH, warm_only=True),
+        part_of_mean(Reading.QUEUE_COUNT, "vllm:request_queue_time_seconds_count", BOTH, warm_only=True),
+        part_of_mean(Reading.COMPUTE_SUM, "vllm:request_prefill_time_seconds_sum", PREFILL, warm_only=True),
+        part_of_mean(Reading.COMPUTE_COUNT, "vllm:request_prefill_time_seconds_count", PREFILL, warm_only=True),
         gauge(Reading.RUNNING, Kind.MEAN, RUNNING),
         gauge(Reading.WAITING, Kind.MEAN, WAITING),
         gauge(Reading.WAITING_FOR_CAPACITY, Kind.MEAN, WAITING_BY_REASON, reason="capacity"),
