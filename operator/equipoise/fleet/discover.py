@@ -69,12 +69,15 @@ def _defined_pool(
             )
         return None
     groups = group_by_device(selected)
-    unlabelled = groups.pop(None, [])
-    chosen = majority(groups) if groups else Group(None, ())
-    left_out = [node for node in selected if node not in chosen.nodes and node not in unlabelled]
+    # Nodes without labels are taken for the pool's device, as long as that is the only one they could be.
+    unlabelled = groups.pop(None, []) if len(groups.keys() - {None}) <= 1 else []
+    chosen = majority({device: nodes for device, nodes in groups.items() if device is not None}) if groups else Group(None, ())
+    members = sorted((*chosen.nodes, *unlabelled), key=lambda node: node.name)
+    kept = {node.name for node in members}
+    left_out = [node for node in selected if node.name not in kept]
     if left_out:
         problems.append(
-            f"GPUPool {name}: {selector} matches devices of {len(groups)} kinds; only {chosen.describe()} belong to it, not "
+            f"GPUPool {name}: {selector} matches devices of several kinds; only {chosen.describe()} belong to it, not "
             f"{node_names(left_out)}; one pool is one device: add a label that tells them apart to the selector"
         )
     device = device_from_spec(spec.device, chosen.device)
@@ -86,7 +89,6 @@ def _defined_pool(
         return None
     if chosen.problem and spec.device.name is None and spec.device.memory_bytes is None:
         problems.append(f"GPUPool {name}: {chosen.problem}")
-    members = sorted((*chosen.nodes, *unlabelled), key=lambda node: node.name)
     taken.update((node.name, name) for node in members)
     default, source = default_price(device)
     price = spec.price_usd_per_gpu_hour
@@ -121,7 +123,8 @@ def _discovered_pools(nodes: Sequence[GpuNode], held: Holdings, names: set[str],
         if device is None:
             continue
         group = majority({device: members}, by_label=True)
-        left_out = [node for node in members if node not in group.nodes]
+        kept = {node.name for node in group.nodes}
+        left_out = [node for node in members if node.name not in kept]
         if left_out:
             problems.append(
                 f"{node_names(left_out)}: same device as {node_names(group.nodes)} ({device.name}) under another label, "

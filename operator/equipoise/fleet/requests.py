@@ -34,13 +34,15 @@ def gpu_request(pod: Mapping[str, Any], resource_name: str) -> int:
         else:
             during_start = max(during_start, sidecars + amount)
     running = sidecars + sum(_amount(container, resource_name) for container in _containers(spec.get("containers")))
-    overhead = count(_mapping(spec.get("overhead")).get(resource_name, 0))
-    return max(during_start, running) + overhead
+    overhead = spec.get("overhead")
+    return max(during_start, running) + (count(overhead.get(resource_name, 0)) if isinstance(overhead, Mapping) else 0)
 
 
 def count(value: object) -> int:
     """A count as Kubernetes writes it (`8`, `"8"`); what cannot be read is an error of whoever wrote it and counts as zero."""
     if isinstance(value, str | int):
+        if isinstance(value, int) or value.isdecimal():
+            return int(value)
         try:
             return int(parse_quantity(value))
         except ValueError:
@@ -49,8 +51,15 @@ def count(value: object) -> int:
 
 
 def _amount(container: Mapping[str, Any], resource_name: str) -> int:
-    resources = _mapping(container.get("resources"))
-    return max(count(_mapping(resources.get(part)).get(resource_name, 0)) for part in ("requests", "limits"))
+    resources = container.get("resources")
+    if not isinstance(resources, Mapping):
+        return 0
+    amount = 0
+    for part in ("requests", "limits"):
+        quantities = resources.get(part)
+        if isinstance(quantities, Mapping) and resource_name in quantities:
+            amount = max(amount, count(quantities[resource_name]))
+    return amount
 
 
 def _containers(value: object) -> Iterable[Mapping[str, Any]]:
