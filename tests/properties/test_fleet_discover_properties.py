@@ -15,7 +15,8 @@ from equipoise.fleet.naming import MAX_POOL_NAME_LENGTH, pool_name
 GPU = "nvidia.com/gpu"
 PRODUCTS = (
     ("NVIDIA-H100-80GB-HBM3", "81559"), ("NVIDIA-A100-SXM4-40GB", "40960"), ("NVIDIA-A100-SXM4-80GB", "81920"),
-    ("NVIDIA-L40S", "46068"), ("NVIDIA-L4", "23034"), ("Tesla-T4", "15360"), ("NVIDIA-GB10", "122572"), ("NVIDIA-GB10", ""), ("", ""),
+    ("NVIDIA-L40S", "46068"), ("NVIDIA-L4", "23034"), ("Tesla-T4", "15360"), ("NVIDIA-GB10", "122572"),
+    ("NVIDIA-GB10", ""), ("", ""),
     ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "9728"), ("NVIDIA-L4-SHARED", "23034"),
 )  # fmt: skip
 VARIANTS = tuple(Variant(ServiceKey("n", "s"), phase, "p", Shape()) for phase in Phase)
