@@ -211,9 +211,12 @@ def timeline(prometheus_binary: str, tmp_path_factory: pytest.TempPathFactory) -
         pod(CHAT, "chat-d0", Phase.DECODE, lambda frame: frame.decode),
     )
     router = Target({"namespace": "prod", "equipoise_dev_service": "chat", "pod": "chat-router-0"}, lambda frame: frame.router)
+    draining = pod(CHAT, "chat-d8", Phase.DECODE, stuck)
+    draining.labels["llm_d_ai_role"] = "draining"
     pair = [prefill, decode, router]
     others = [
         pod(CHAT, "chat-d9", Phase.DECODE, stuck),
+        draining,
         pod(OLD, "old-p0", Phase.PREFILL, lambda frame: older_generation(frame.prefill)),
         pod(OLD, "old-d0", Phase.DECODE, lambda frame: older_generation(frame.decode)),
         pod(RANKS, "ranks-p0", Phase.PREFILL, lambda frame: frame.prefill),
@@ -324,6 +327,12 @@ async def test_series_of_a_pod_that_is_gone_are_left_out(timeline: Timeline) -> 
     assert value(seen.decode.waiting_for_capacity_requests) == pytest.approx(0.0, abs=0.01)
     believed = (await timeline.observe("low", service(CHAT, decode={"chat-d0": 0.0, "chat-d9": 0.0})))[CHAT]
     assert value(believed.decode.waiting_for_capacity_requests) > 40.0, "the page is there, and only the caller knows better"
+
+
+async def test_a_draining_pod_belongs_to_no_phase(timeline: Timeline) -> None:
+    seen = (await timeline.observe("low", service(CHAT, decode={"chat-d0": 0.0, "chat-d8": 0.0})))[CHAT]
+    assert value(seen.decode.waiting_for_capacity_requests) == pytest.approx(0.0, abs=0.01)
+    assert seen.decode.pods_missing == ("chat-d8",)
 
 
 async def test_older_names_give_the_same_signals(timeline: Timeline) -> None:

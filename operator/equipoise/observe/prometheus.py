@@ -160,21 +160,24 @@ def parse_answer(status: int, body: bytes, host: str) -> list[Sample] | Failure:
     if answer.get("status") != "success":
         kind, text = answer.get("errorType", "error"), str(answer.get("error", "no reason given"))
         return Failure(f"Prometheus at {host} answered {kind} (HTTP {status}): {text[:_ERROR_TEXT]}")
-    partial = [str(item) for item in answer.get("warnings") or () if not str(item).startswith("PromQL")]
-    if partial:
-        return Failure(f"Prometheus at {host} gave only part of the answer: {partial[0][:_ERROR_TEXT]}")
     try:
+        partial = [str(item) for item in answer.get("warnings") or () if not str(item).startswith("PromQL")]
+        if partial:
+            return Failure(f"Prometheus at {host} gave only part of the answer: {partial[0][:_ERROR_TEXT]}")
         data = answer["data"]
         if data["resultType"] != "vector":
             return Failure(f"Prometheus at {host} answered with a {data['resultType']}, expected a vector")
         return [_sample(item) for item in data["result"]]
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         return Failure(f"Prometheus at {host} answered in an unknown form ({type(error).__name__}: {error})")
 
 
 def _sample(item: Any) -> Sample:
     # A native histogram comes as "histogram"; none of the queries asks for one, so its absence of "value" is an error.
-    return Sample(item["metric"], float(item["value"][1]))
+    labels = item["metric"]
+    if not isinstance(labels, dict):
+        raise TypeError("labels are no object")
+    return Sample(labels, float(item["value"][1]))
 
 
 def _short(body: bytes) -> str:

@@ -20,7 +20,10 @@ def to_table(samples: list[Sample] | Failure, labels: LabelNames) -> Outcome:
         get = metric.get
         group = Group(get(namespace_label, ""), get(service_label, ""), get(role_label, ""), get(model_label, ""))
         edge = get("le")
-        row = Row(get(variant_label, ""), float(edge) if edge is not None else 0.0, value)
+        try:
+            row = Row(get(variant_label, ""), float(edge) if edge is not None else 0.0, value)
+        except (TypeError, ValueError):
+            return Failure(f"a bucket of {group.namespace}/{group.service} has the bound {edge!r}, which is no number")
         rows = table.get(group)
         if rows is None:
             table[group] = [row]
