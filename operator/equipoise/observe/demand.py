@@ -8,6 +8,8 @@ router what goes around it, and its first request), none counts anything twice, 
 
 from __future__ import annotations
 
+import math
+
 from equipoise.api.identity import Phase, ServiceKey
 from equipoise.observe.engines.table import Reading
 from equipoise.observe.reader import COUNT_EPSILON, Number, PhaseReader
@@ -59,20 +61,22 @@ def backlog_growth(reader: PhaseReader) -> Number:
 
 def router_arrivals(readings: Readings, service: ServiceKey) -> Number:
     """Answered + growth of what the router holds in the prefill leg, over the window; unknown without a router that counts."""
-    values = []
+    group = Group(service.namespace, service.name)
+    values: list[float | None] = []
     for reading in (Reading.ROUTER_ANSWERED, Reading.ROUTER_HELD_NOW, Reading.ROUTER_HELD_BEFORE):
         failure = readings.failure(reading)
         if failure is not None:
             return Unknown(UnknownReason.QUERY_FAILED, f"{reading.value}: {failure.message}")
-        rows = readings.rows(reading, Group(service.namespace, service.name))
-        if not rows and reading is not Reading.ROUTER_HELD_BEFORE:
-            return Unknown(UnknownReason.NOT_EXPOSED, "no router of this service counts requests")
-        values.append(sum(row.value for row in rows) if rows else None)
+        rows = readings.rows(reading, group)
+        values.append(math.fsum(row.value for row in rows) if rows else None)
     answered, held, held_before = values
-    if answered is None or held is None or answered != answered or held != held:
+    if answered is None and held is None:
+        return Unknown(UnknownReason.NOT_EXPOSED, "no router of this service counts requests")
+    if any(value is not None and not math.isfinite(value) for value in values):
         return Unknown(UnknownReason.NOT_A_NUMBER, "the router's count is not a number")
-    growth = 0.0 if held_before is None or held_before != held_before else held - held_before
-    return max(0.0, answered + growth)
+    # The gauge appears with the first request; a router that is asked for the first time may have held all along.
+    growth = held - held_before if held is not None and held_before is not None else 0.0
+    return max(0.0, (answered or 0.0) + growth)
 
 
 def offered(prefill: PhaseReader, decode: PhaseReader) -> tuple[Signal, Signal]:
