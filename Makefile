@@ -48,7 +48,8 @@ format: $(STAMP) ## put the code into shape
 	@$(BIN)/ruff format .
 
 crds: $(STAMP) ## write crds/*.yaml, the chart's copy and the API reference from the types
-	@$(BIN)/python -m equipoise.api.generate
+	@$(BIN)/python -m equipoise.api.generate crds
+	@$(BIN)/python deploy/kustomize/generate.py
 
 bench: $(STAMP) ## reconcile and decide() at scale; writes build/bench/*.json
 	@$(BIN)/python -m local_cluster build

@@ -97,7 +97,7 @@ class EquipoiseApp:
         if kind == INFERENCE_SERVICE:
             return {ServiceKey(namespace, metadata["name"])}
         if kind == CUSTOM_RESOURCE_DEFINITION:
-            return set(self._context.store.services())
+            return set(self._context.store.services())  # an optional kind may have come or gone
         if kind in (NODE, GPU_POOL, RESOURCE_QUOTA):
             return set()  # the next round reads them
         service = (metadata.get("labels") or {}).get(labels.SERVICE)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from equipoise.api.engine import RouterType
 from equipoise.api.identity import ServiceKey, Variant
+from equipoise.api.policy import Switch
 from equipoise.api.service import InferenceService
 from equipoise.decide.memory import ServiceMemory
+from equipoise.decide.queues import queue_bound_tokens
 from equipoise.decide.types import Decision, Reason
 from equipoise.fleet.types import Fleet
 from equipoise.observe.types import ServiceObservation
 from equipoise.perf.types import ModelFacts
-from equipoise.reconcile.kube.kinds import CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT
+from equipoise.reconcile.kube.kinds import DEPLOYMENT, INFERENCE_POOL, POD_MONITOR
 from equipoise.reconcile.store import Store
 from equipoise.render.names import router_name
 from equipoise.render.options import Rendering, RenderOptions
@@ -72,18 +74,38 @@ class Records:
         """Services with a record."""
         return set(self._records)
 
-    def render_options(self, resource: InferenceService) -> RenderOptions:
+    def render_options(self, resource: InferenceService, variants: Iterable[Variant]) -> RenderOptions:
         """What rendering needs besides the resource: optional kinds that are served, and the Deployments as they are."""
         record = self.of(resource.key)
         live = {item["metadata"]["name"]: item for item in self._store.owned_by(DEPLOYMENT, resource.metadata.uid)}
         return RenderOptions(
-            available_kinds=frozenset(name for _, name in self._store.keys(CUSTOM_RESOURCE_DEFINITION)),
+            available_kinds=served_kinds(self._store),
+            queue_bounds=self._queue_bounds(resource, variants),
             live=live,
             model=record.model,
         )
+
+    def _queue_bounds(self, resource: InferenceService, variants: Iterable[Variant]) -> dict[Variant, int]:
+        """The same bound in both phases of a place: a flipped replica keeps its start-up flags."""
+        model = self.of(resource.key).model
+        if model is None or resource.spec.capacity.bounded_queues is Switch.DISABLED:
+            return {}
+        bounds = {}
+        for variant in variants:
+            pool = self.fleet.pool(variant.pool)
+            if pool is not None:
+                bound = queue_bound_tokens(model, pool.device, variant.shape, resource.spec.targets.ttft_seconds)
+                if bound is not None:
+                    bounds[variant] = bound
+        return bounds
 
     def endpoint(self, resource: InferenceService) -> str:
         """URL at which the model is served inside the cluster; empty without a router of ours."""
         if resource.spec.router_type not in (RouterType.VLLM_ROUTER, RouterType.SGLANG_ROUTER):
             return ""
         return f"http://{router_name(resource.key)}.{resource.key.namespace}.svc/v1"
+
+
+def served_kinds(store: Store) -> frozenset[str]:
+    """Names of the optional kinds that the cluster serves now, as their CustomResourceDefinitions are named."""
+    return frozenset(str(kind) for kind in (POD_MONITOR, INFERENCE_POOL) if store.listed(kind))

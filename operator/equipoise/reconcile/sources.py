@@ -32,7 +32,6 @@ WATCHED: Final[tuple[Source, ...]] = (
     Source(kinds.REPLICA_SET, _OURS),
     Source(kinds.SERVICE, _OURS),
     Source(kinds.SERVICE_ACCOUNT, _OURS),
-    Source(kinds.CONFIG_MAP, _OURS),
     Source(kinds.ROLE, _OURS),
     Source(kinds.ROLE_BINDING, _OURS),
     Source(kinds.POD_DISRUPTION_BUDGET, _OURS),

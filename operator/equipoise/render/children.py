@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from equipoise.api import labels
+from equipoise.api.engine import RouterType
 from equipoise.api.identity import Phase, Variant
+from equipoise.api.phases import Scaling
 from equipoise.api.policy import Switch
 from equipoise.api.service import InferenceService
 from equipoise.fleet.types import Pool
@@ -80,7 +82,7 @@ def compose(
             problems.append(refusal.problem)
             kept.add(deployment_name(variant))
     for phase in Phase:
-        children += [headless_service(context, phase), disruption_budget(context, phase), phase_scale(context, phase)]
+        children += _phase_children(context, phase, allocation)
     if POD_MONITORS in context.options.available_kinds and resource.spec.metrics.pod_monitor is Switch.AUTO:
         children.append(engine_monitor(context))
     notes: list[Problem] = []
@@ -99,6 +101,22 @@ def compose(
         kept=frozenset(kept),
         refused=refused,
     )
+
+
+def _phase_children(context: Context, phase: Phase, allocation: Mapping[Variant, int | None]) -> list[dict[str, Any]]:
+    """What a phase has besides its Deployments, only where it does something: every child is a write and an object to keep.
+
+    A budget of one unavailable replica protects nothing where there is one replica; PhaseScale is for counts that others own;
+    addresses by DNS are for those who bring their own router.
+    """
+    children = []
+    if sum(count or 0 for variant, count in allocation.items() if variant.phase is phase) > 1:
+        children.append(disruption_budget(context, phase))
+    if context.spec.phases.of(phase).scaling is Scaling.EXTERNAL:
+        children.append(phase_scale(context, phase))
+    if context.spec.router_type is RouterType.NONE:
+        children.append(headless_service(context, phase))
+    return children
 
 
 def seal(child: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Look:
             return None, []
         traffic = figures["traffic"]
         self.state = traffic["state"]
-        self.turns = [(at, name) for at, name in traffic["turns"]]
+        self.turns = _turns(traffic["turns"])
         at_seconds = traffic["seconds"]
         if at_seconds is None:
             return None, []
@@ -103,6 +103,15 @@ class Look:
         request = urllib.request.Request(self._url + path, headers={"Authorization": f"Bearer {self._token}"})
         with urllib.request.urlopen(request, timeout=10, context=self._context) as answer:
             return dict(json.loads(answer.read()))
+
+
+def _turns(parts: Sequence[Sequence[Any]]) -> list[tuple[float, str]]:
+    """When another kind of traffic begins; parts that go on with the same kind are no turn."""
+    result: list[tuple[float, str]] = []
+    for at, name in parts:
+        if not result or result[-1][1] != name:
+            result.append((float(at), str(name)))
+    return result
 
 
 def _worst(finished: float | None, waiting: float | None) -> float | None:

@@ -41,7 +41,7 @@ POOLS: Final = (
 
 # Lengths of the public Azure traces of 2023 (Splitwise, ISCA'24), in the mean: chat 1155 prompt and 211 answer tokens,
 # code 2048 and 28.
-TRAFFIC: Final = "chat:75s@34,code:100s@34,chat:85s@34"
+TRAFFIC: Final = "chat:45s@4~30,chat:45s@30,code:90s@30,chat:80s@30"
 
 
 def trace_traffic(files: Sequence[Path]) -> str:

@@ -114,7 +114,7 @@ class WorkloadReconciler:
         seen = self._unchanged.look(resource, counts, pools)
         if self._unchanged.is_clean(key, seen):
             return
-        rendering = compose(resource, resource.metadata.uid, counts, pools, records.render_options(resource))
+        rendering = compose(resource, resource.metadata.uid, counts, pools, records.render_options(resource, counts))
         records.note_problems(key, rendering)
         writes = await children.apply(rendering.children)
         if prune and not rendering.refused:

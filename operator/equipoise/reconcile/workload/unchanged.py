@@ -8,7 +8,7 @@ from typing import Any
 from equipoise.api.identity import ServiceKey, Variant
 from equipoise.api.service import InferenceService
 from equipoise.fleet.types import Pool
-from equipoise.reconcile.kube.kinds import CUSTOM_RESOURCE_DEFINITION
+from equipoise.reconcile.record import served_kinds
 from equipoise.reconcile.store import Store
 from equipoise.reconcile.workload.children import CHILD_KINDS
 
@@ -29,7 +29,7 @@ class Unchanged:
             resource.metadata.generation,
             tuple(sorted(counts.items())),
             tuple(_pool(pools[name]) for name in sorted({variant.pool for variant in counts} & pools.keys())),
-            frozenset(name for _, name in self._store.keys(CUSTOM_RESOURCE_DEFINITION)),
+            served_kinds(self._store),
         )
         children = {
             (kind.kind, child["metadata"]["name"]): _mark(child)
