@@ -105,6 +105,28 @@ def test_devices_differ_by_phase_as_the_fits_say() -> None:
     assert min(ratio["A100-80GB"], ratio["H200"], ratio["H100"]) > 1.5 * max(ratio["L40S"], ratio["RTX-4090"])
 
 
+@pytest.mark.parametrize(
+    ("prices", "ttft", "prefill", "decode"),
+    [
+        ({"H100": 4.50, "A100-80GB": 3.50, "L40S": 1.80}, 1.0, "H100", "H100"),
+        ({"H100": 2.57, "A100-80GB": 1.04, "L40S": 0.72}, 1.0, "L40S", "A100-80GB"),
+        ({"H100": 2.57, "A100-80GB": 1.04, "L40S": 0.72}, 0.5, "H100", "A100-80GB"),
+    ],
+)
+def test_prices_and_targets_decide_which_device_does_which_phase(
+    prices: dict[str, float], ttft: float, prefill: str, decode: str
+) -> None:
+    """The table in docs/concepts/devices.md."""
+
+    def cheapest(phase: Phase) -> str:
+        def price(name: str) -> float:
+            return prices[name] / capacity(phase, name, targets=Targets(ttft, 0.05), sharing=4).tokens_per_second
+
+        return min(prices, key=price)
+
+    assert (cheapest(Phase.PREFILL), cheapest(Phase.DECODE)) == (prefill, decode)
+
+
 def _peak(phase: Phase, name: str) -> float:
     found = capacity(phase, name)
     return found.tokens_per_second / found.utilisation
