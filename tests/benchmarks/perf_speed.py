@@ -1,7 +1,7 @@
 """Time of one call of the performance model: `python tests/benchmarks/perf_speed.py`.
 
-A round asks for services x pools x phases x shapes: 1,000 x 6 x 2 x 2 = 24,000 capacities. Known answers come from a cache by value;
-new ones (another traffic, another target) are computed. Times are the best of many, for other load on the machine only adds.
+A round asks for services x pools x phases x shapes: 1,000 x 6 x 2 x 2 = 24,000 capacities. Known answers come from a cache by
+value; new ones (another traffic, another target) are computed. Times are the best of many, for other load only adds.
 """
 
 from __future__ import annotations

@@ -59,6 +59,21 @@ def kv_bytes_per_gpu(model: ModelFacts, shape: Shape) -> float:
     return model.kv_bytes_per_token * heads_on_gpu / model.kv_heads / shape.pipeline_parallel
 
 
+def least_kv_tokens(model: ModelFacts) -> int:
+    """KV tokens without which a replica is of no use: a long chat request, or the longest the user wants served."""
+    return max(MINIMUM_KV_TOKENS, model.required_context_tokens)
+
+
+def longest_context_tokens(model: ModelFacts, device: Device, shape: Shape) -> int | Refusal:
+    """The longest request one replica can hold.
+
+    Engines refuse to start with a longer limit, so it belongs in their flags: 41,000 tokens for Llama-3.1-8B on 24 GB, whose own
+    limit is 131,072.
+    """
+    capacity = kv_capacity_tokens(model, device, shape)
+    return capacity if isinstance(capacity, Refusal) else min(capacity, model.max_context_tokens)
+
+
 def reserve_bytes(device: Device) -> float:
     """Memory of one GPU inside the engine's share that holds neither weights nor KV."""
     position = (device.memory_bytes - SMALL_DEVICE_BYTES) / (LARGE_DEVICE_BYTES - SMALL_DEVICE_BYTES)
@@ -77,12 +92,13 @@ def kv_capacity_tokens(model: ModelFacts, device: Device, shape: Shape) -> int |
     per_gpu = weights / shape.gpus_per_replica
     budget = device.memory_bytes * ENGINE_MEMORY_SHARE - reserve_bytes(device)
     tokens = math.floor((budget - per_gpu) / kv_bytes_per_gpu(model, shape))
-    if tokens < MINIMUM_KV_TOKENS:
-        needed = per_gpu + MINIMUM_KV_TOKENS * kv_bytes_per_gpu(model, shape)
+    least = least_kv_tokens(model)
+    if tokens < least:
+        needed = per_gpu + least * kv_bytes_per_gpu(model, shape)
         return Refusal(
             "DoesNotFit",
             f"{model.name} as {shape} needs {needed / 1e9:.1f} GB on each GPU ({per_gpu / 1e9:.1f} GB of weights, the rest KV of "
-            f"{MINIMUM_KV_TOKENS} tokens); {device.name} has {budget / 1e9:.1f} GB for them: "
+            f"{least} tokens); {device.name} has {budget / 1e9:.1f} GB for them: "
             f"{(needed - budget) / 1e9:.1f} GB missing",
         )
     return tokens
@@ -181,7 +197,7 @@ def _nothing_fits(
         return refusals[0]
     smallest = min(usable, key=lambda precision: weight_bytes(model, precision))
     widest = max(size for size in (1, 2, 4, 8) if size <= min(gpus_per_node, device.max_tensor_parallel))
-    needed = weight_bytes(model, smallest) + MINIMUM_KV_TOKENS * kv_bytes_per_gpu(model, Shape(widest)) * widest
+    needed = weight_bytes(model, smallest) + least_kv_tokens(model) * kv_bytes_per_gpu(model, Shape(widest)) * widest
     has = (device.memory_bytes * ENGINE_MEMORY_SHARE - reserve_bytes(device)) * widest
     if has >= needed:
         return refusals[-1]

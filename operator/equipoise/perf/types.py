@@ -31,6 +31,7 @@ class ModelFacts:
     embedding_parameters: float = 0.0
     tied_embeddings: bool = False
     kv_bytes_override: int | None = None  # for attention that keeps something else than keys and values: latent attention (MLA)
+    required_context_tokens: int = 0  # a replica must hold KV of one request this long: the user's maxContext, 0 without one
     measured_weight_bytes: tuple[tuple[Precision, float], ...] = ()  # of a published checkpoint, where the formula does not hold
 
     @property

@@ -5,8 +5,16 @@ from dataclasses import replace
 import pytest
 
 from equipoise.api.identity import Precision, Shape
+from equipoise.api.model_source import Architecture
 from equipoise.fleet.catalogue import DEVICES, device
-from equipoise.perf.memory import kv_bytes_per_gpu, kv_capacity_tokens, shape_refusal, shapes, weight_bytes
+from equipoise.perf.memory import (
+    kv_bytes_per_gpu,
+    kv_capacity_tokens,
+    longest_context_tokens,
+    shape_refusal,
+    shapes,
+    weight_bytes,
+)
 from equipoise.perf.models import model_facts
 from equipoise.perf.types import ModelFacts, Refusal
 
@@ -56,6 +64,24 @@ def test_kv_capacity_is_that_of_real_engines(model: ModelFacts, name: str, size:
     found = kv_capacity_tokens(model, device(name), Shape(size))
     assert not isinstance(found, Refusal)
     assert found == pytest.approx(tokens, rel=0.1)
+
+
+def test_the_longest_request_is_bound_by_memory_or_by_the_model() -> None:
+    assert longest_context_tokens(LLAMA_8B, device("RTX-4090"), Shape()) == kv_capacity_tokens(
+        LLAMA_8B, device("RTX-4090"), Shape()
+    )
+    assert longest_context_tokens(LLAMA_8B, device("H100"), Shape()) == LLAMA_8B.max_context_tokens
+    assert isinstance(longest_context_tokens(LLAMA_70B, device("L4"), Shape()), Refusal)
+
+
+def test_a_replica_must_hold_the_longest_request_that_the_user_wants() -> None:
+    long = model_facts("hf://any/Llama-3.1-8B", Architecture(max_context=100_000))
+    assert isinstance(long, ModelFacts)
+    refusal = kv_capacity_tokens(long, device("RTX-4090"), Shape())
+    assert isinstance(refusal, Refusal)
+    assert "the rest KV of 100000 tokens" in refusal.message
+    assert shapes(long, device("RTX-4090"), gpus_per_node=2) == (Shape(2),)
+    assert isinstance(kv_capacity_tokens(long, device("H100"), Shape()), int)
 
 
 def test_kv_heads_are_shared_out_and_never_split() -> None:

@@ -97,6 +97,7 @@ def test_architecture_alone_describes_a_model() -> None:
     assert isinstance(found, ModelFacts)
     assert (found.name, found.parameters, found.active_parameters) == ("mine", 8.03e9, 8.03e9)
     assert (found.head_dim, found.kv_bytes_per_token, found.max_context_tokens) == (128, 131_072, 16384)
+    assert found.required_context_tokens == 16384
 
 
 def test_architecture_corrects_the_catalogue() -> None:

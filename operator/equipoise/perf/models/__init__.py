@@ -78,7 +78,17 @@ def _with_architecture(name: str, known: ModelFacts | None, given: Architecture)
     context = given.max_context or (known.max_context_tokens if known else 32768)
     if known is None:
         return ModelFacts(
-            name, parameters, active, layers, hidden, heads, kv_heads, head_dim, context, source="spec.model.architecture"
+            name,
+            parameters,
+            active,
+            layers,
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            context,
+            source="spec.model.architecture",
+            required_context_tokens=given.max_context or 0,
         )
     same_cache = (layers, kv_heads, head_dim) == (known.layers, known.kv_heads, known.head_dim)
     return replace(
@@ -91,6 +101,7 @@ def _with_architecture(name: str, known: ModelFacts | None, given: Architecture)
         kv_heads=kv_heads,
         head_dim=head_dim,
         max_context_tokens=context,
+        required_context_tokens=given.max_context or 0,
         kv_bytes_override=known.kv_bytes_override if same_cache else None,
         measured_weight_bytes=known.measured_weight_bytes if parameters == known.parameters else (),
         source=f"{known.source}, corrected by spec.model.architecture",
