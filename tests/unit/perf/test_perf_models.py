@@ -110,6 +110,12 @@ def test_architecture_corrects_the_catalogue() -> None:
     assert plain.kv_bytes_override is None  # it is not the latent attention of the catalogue any more
 
 
+def test_correcting_the_size_of_a_mixture_does_not_make_it_dense() -> None:
+    corrected = model_facts("hf://Qwen/Qwen3-30B-A3B", Architecture(parameters="31G"))
+    assert isinstance(corrected, ModelFacts)
+    assert (corrected.parameters, corrected.active_parameters) == (31e9, 3.35e9)
+
+
 def test_model_name_without_scheme_and_revision() -> None:
     assert model_name("hf://org/name@v1") == "name"
     assert model_name("file:///a/b/") == "b"

@@ -61,7 +61,8 @@ def _known_facts(name: str) -> ModelFacts | None:
 
 def _with_architecture(name: str, known: ModelFacts | None, given: Architecture) -> ModelFacts | Refusal:
     parameters = given.parameter_count or (known.parameters if known else None)
-    active = given.active_parameter_count or (known.active_parameters if known else None)
+    stated_active = given.active_parameter_count if known is None or given.active_parameters is not None else None
+    active = stated_active or (known.active_parameters if known else None)
     layers = given.layers or (known.layers if known else None)
     hidden = given.hidden_size or (known.hidden_size if known else None)
     heads = given.attention_heads or (known.attention_heads if known else None)
