@@ -1,6 +1,6 @@
-"""`python -m equipoise`: the same as the command `equipoise`."""
+"""`python -m equipoise`: the same as the `equipoise` command."""
 
 from equipoise.cli.main import app
 
 if __name__ == "__main__":
-    app(prog_name="equipoise")
+    app()

@@ -18,10 +18,11 @@ KEYS = ["a", "b", "c", "d"]
 
 @dataclass(frozen=True)
 class Step:
-    """Add a key after a pause; its next reconcile lasts so long and then fails, asks to come back, or is content."""
+    """Add a key (at once or for later) after a pause; its next reconcile lasts so long, then fails, asks to come back, or not."""
 
     pause: float
     key: str
+    after: float
     lasts: float
     fails: bool
     again_after: float | None
@@ -40,6 +41,7 @@ steps = st.lists(
         Step,
         pause=st.sampled_from([0.0, 0.1, 1.0, 7.0]),
         key=st.sampled_from(KEYS),
+        after=st.sampled_from([0.0, 0.0, 0.2, 1.5]),
         lasts=st.sampled_from([0.0, 0.3, 2.0]),
         fails=st.booleans(),
         again_after=st.sampled_from([None, 0.5, 3.0]),
@@ -88,7 +90,7 @@ def test_no_key_is_lost_doubled_or_hurried(plan: list[Step], workers: int) -> No
             await asyncio.sleep(step.pause)
             behaviour.setdefault(step.key, step)
             log.added.append((clock(), step.key))
-            queue.add(step.key)
+            queue.add(step.key, after_seconds=step.after)
         await asyncio.sleep(10_000)
         assert queue.idle
         assert (queue.delayed, queue.failing) == (0, 0)

@@ -108,8 +108,8 @@ class WorkQueue(Generic[Key]):
         if self._stopping:
             return
         now = _now()
-        if after_seconds <= 0 and key in self._failures and key in self._due:
-            after_seconds = self._event_floor_seconds
+        if key in self._failures and key in self._due:
+            after_seconds = max(after_seconds, self._event_floor_seconds)
         if after_seconds > 0:
             self._delay(key, now + after_seconds)
         elif key in self._working:
@@ -199,11 +199,18 @@ class WorkQueue(Generic[Key]):
             failures = self._failures.get(key, 0) + 1
             self._failures[key] = failures
             delay = self._backoff.seconds(failures, self._draw())
-            self._delay(key, _now() + delay)
+            self._back_off(key, delay)
             self._on_failure(key, error, delay)
         finally:
             if self._observer:
                 self._observer.finished(_now() - started, outcome)
+
+    def _back_off(self, key: Key, delay: float) -> None:
+        now = _now()
+        planned = self._due.pop(key, None)
+        self._delay(key, now + delay)
+        if planned is not None:
+            self._delay(key, max(planned, now + min(delay, self._event_floor_seconds)))
 
     def _resume(self, key: Key) -> None:
         if key in self._failures:

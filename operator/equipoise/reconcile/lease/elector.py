@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 _LOG_EVERY_SECONDS: Final = 60.0
 _LAST_PAUSE_SECONDS: Final = 0.25
+_SHORTEST_PAUSE_SECONDS: Final = 0.01
 
 
 class LeadershipLost(Exception):
@@ -93,7 +94,7 @@ class Elector:
                         logger.info("leader: took lease %s as %s", self._where(), self._election.identity)
                         return
                     if free_in > 0:
-                        pause = min(pause, free_in)
+                        pause = max(min(pause, free_in), _SHORTEST_PAUSE_SECONDS)
             except (ApiError, TimeoutError) as error:
                 self._complain("lease %s cannot be read or taken, trying on: %s", error)
             await self._clock.sleep(pause)
