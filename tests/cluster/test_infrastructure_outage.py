@@ -41,7 +41,7 @@ def test_short_and_long_absences_of_the_api_server(own: LocalCluster, tmp_path: 
 
         own.stop_component("kube-apiserver", grace_seconds=0)
         own.start_component("kube-apiserver")
-        own.kubectl("delete", "configmap", "chat-seen", "-n", "prod")
+        own.kubectl("delete", "serviceaccount", "chat-seen", "-n", "prod")
         rig.until(lambda: rig.seen(own, "prod"), 60, "the child to come back after a short outage")
         assert operator.process.poll() is None, "a short outage must be survived"
 

@@ -25,7 +25,7 @@ from equipoise.api import labels
 from equipoise.api.identity import ServiceKey
 from equipoise.reconcile.contract import Context
 from equipoise.reconcile.events import EventType
-from equipoise.reconcile.kube.kinds import CONFIG_MAP, INFERENCE_SERVICE, POD, POD_MONITOR, Kind
+from equipoise.reconcile.kube.kinds import INFERENCE_SERVICE, POD, POD_MONITOR, SERVICE_ACCOUNT, Kind
 from equipoise.reconcile.kube.protocol import Object
 from equipoise.reconcile.main import main
 from equipoise.reconcile.queue import Result
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 CRDS = Path(__file__).parents[2] / "crds"
 
 
-class OneConfigMapEach:
-    """Keeps one ConfigMap per service, which says how many accelerators' pods it sees and whether PodMonitors are served."""
+class OneAccountEach:
+    """Keeps one ServiceAccount per service, annotated with how many pods with GPUs it sees and whether PodMonitors are served."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -65,12 +65,11 @@ class OneConfigMapEach:
             ],
         }
         data = {"podMonitors": str(store.listed(POD_MONITOR)), "pods": str(store.count(POD))}
-        found = store.get(CONFIG_MAP, key.namespace, metadata["name"])
-        if found is None or found.get("data") != data:
-            intent = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-            store.upsert(CONFIG_MAP, await self._context.api.apply(intent))
-            self._context.events.emit(service, EventType.NORMAL, "Applied", "the ConfigMap was applied")
-        assert api is self._context.api
+        found = store.get(SERVICE_ACCOUNT, key.namespace, metadata["name"])
+        if found is None or found["metadata"].get("annotations") != data:
+            intent = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**metadata, "annotations": data}}
+            store.upsert(SERVICE_ACCOUNT, await api.apply(intent))
+            self._context.events.emit(service, EventType.NORMAL, "Applied", "the ServiceAccount was applied")
         return Result()
 
     async def capacity_round(self) -> float:
@@ -185,8 +184,8 @@ def service(namespace: str, name: str = "chat", **annotations: str) -> Object:
 
 
 def seen(cluster: LocalCluster, namespace: str, name: str = "chat") -> dict[str, str]:
-    found = cluster.kubectl("get", "configmap", f"{name}-seen", "-n", namespace, "--ignore-not-found", "-o", "json")
-    data: dict[str, str] = json.loads(found)["data"] if found else {}
+    found = cluster.kubectl("get", "serviceaccount", f"{name}-seen", "-n", namespace, "--ignore-not-found", "-o", "json")
+    data: dict[str, str] = json.loads(found)["metadata"].get("annotations", {}) if found else {}
     return data
 
 
@@ -196,16 +195,16 @@ def test_it_makes_children_repairs_them_and_rests(start: Start, cluster: LocalCl
     cluster.apply([service(namespace)])
     until(lambda: seen(cluster, namespace))
 
-    cluster.kubectl("delete", "configmap", "chat-seen", "-n", namespace)
+    cluster.kubectl("delete", "serviceaccount", "chat-seen", "-n", namespace)
     until(lambda: seen(cluster, namespace), what="the deleted child to come back")
-    cluster.kubectl("patch", "configmap", "chat-seen", "-n", namespace, "-p", '{"data":{"pods":"99"}}')
+    cluster.kubectl("annotate", "serviceaccount", "chat-seen", "-n", namespace, "--overwrite", "pods=99")
     until(lambda: seen(cluster, namespace).get("pods") == "0", what="the edited child to be put right")
 
     until(lambda: operator.metric("equipoise_api_writes_total", kind="Event") >= 1)
-    written = operator.metric("equipoise_api_writes_total", kind="ConfigMap")
+    written = operator.metric("equipoise_api_writes_total", kind="ServiceAccount")
     rounds = operator.metric("equipoise_capacity_round_seconds_count")
     until(lambda: operator.metric("equipoise_capacity_round_seconds_count") >= rounds + 3)
-    assert operator.metric("equipoise_api_writes_total", kind="ConfigMap") == written == 3
+    assert operator.metric("equipoise_api_writes_total", kind="ServiceAccount") == written == 3
 
     stored = cluster.get_json("inferenceservice", "chat", "-n", namespace)["metadata"]
     assert "finalizers" not in stored
@@ -308,7 +307,7 @@ def test_without_rights_on_nodes_it_runs_and_says_so(start: Start, cluster: Loca
         "metadata": {"name": "limited", "namespace": namespace},
         "rules": [
             {"apiGroups": ["equipoise.dev"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
-            {"apiGroups": [""], "resources": ["configmaps", "events"], "verbs": ["*"]},
+            {"apiGroups": [""], "resources": ["serviceaccounts", "events"], "verbs": ["*"]},
             {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
         ],
     }
@@ -369,4 +368,4 @@ def test_an_impossible_start_is_one_clear_line(start: Start, tmp_path: Path) -> 
 
 
 if __name__ == "__main__":
-    sys.exit(main(load_settings(Path(sys.argv[1])), OneConfigMapEach))
+    sys.exit(main(load_settings(Path(sys.argv[1])), OneAccountEach))
