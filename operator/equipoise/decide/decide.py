@@ -14,6 +14,7 @@ from equipoise.decide.flips import flip
 from equipoise.decide.free import FreeNow
 from equipoise.decide.growth import grow
 from equipoise.decide.handover import hand_over
+from equipoise.decide.limits import enforce_caps
 from equipoise.decide.options import FleetView
 from equipoise.decide.pending import cancel_overdue
 from equipoise.decide.performance import EnginePerformance, Performance
@@ -45,6 +46,7 @@ def decide(fleet: Fleet, inputs: DecideInput, performance: Performance = _ENGINE
     }
     for state in states.values():
         if state.active:
+            enforce_caps(state)
             cancel_overdue(state, now, settings)
     allocation = allocate(allocation_problem(fleet, states.values(), now, settings))
     _note_plan(states, allocation)
@@ -82,7 +84,7 @@ def _move(fleet: Fleet, states: Mapping[ServiceKey, ServiceState], inputs: Decid
         missing = grow(state, free, now, settings)
         if missing:
             unmet[state.service.key] = missing
-    hand_over(states, unmet, free, inputs.interval_seconds, settings)
+    hand_over(states, unmet, fleet, free, inputs.interval_seconds, settings)
     for state in order:
         shrink(state, now, settings)
     for key, state in states.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from equipoise.api.identity import Variant
 from equipoise.decide.allocation.space import PoolSpace, chunks_of
@@ -43,19 +43,7 @@ class FreeNow:
         chunks, gpus = chunks_of(variant.shape, self._largest[variant.pool])
         return space.take(chunks, gpus, displace=False) is not None
 
-    def gpus(self, pool: str) -> int:
-        """Free GPUs of a pool."""
+    def by_node(self, pool: str) -> dict[str, int]:
+        """Free GPUs of a pool's nodes."""
         space = self._spaces.get(pool)
-        return space.free_gpus if space is not None else 0
-
-
-def coming(service: ServiceState) -> Mapping[Variant, int]:
-    """Replicas that are counted but do not serve yet: starting, pending or not created."""
-    result = {}
-    for phase in service.phases.values():
-        for variant, count in phase.current.items():
-            status = phase.statuses.get(variant)
-            late = count if status is None else max(0, count - status.ready)
-            if late:
-                result[variant] = late
-    return result
+        return dict(zip(space.names, space.free, strict=True)) if space is not None else {}

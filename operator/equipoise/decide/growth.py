@@ -5,6 +5,7 @@ from __future__ import annotations
 from equipoise.api.identity import Phase, Variant
 from equipoise.decide import reasons
 from equipoise.decide.free import FreeNow
+from equipoise.decide.limits import room_in_caps
 from equipoise.decide.settings import Settings
 from equipoise.decide.state import PhaseState, ServiceState
 from equipoise.decide.types import Move, MoveKind
@@ -68,14 +69,17 @@ def grow(service: ServiceState, free: FreeNow, now_seconds: float, settings: Set
                 reasons.COOLING_DOWN, f"{phase.value} would grow by {count}: {left:.0f} s of the cooldown are left", phase
             )
             continue
+        allowed = room_in_caps(service, variant, count)
         got = 0
-        while got < count and free.take(variant):
+        while got < allowed and free.take(variant):
             got += 1
         if got:
             state.next[variant] = state.next.get(variant, 0) + got
             _say_grown(service, state, variant, got, floors[phase])
         if got < count:
             unmet[variant] = count - got
+            if got == allowed:
+                service.capped.add(variant)
     return unmet
 
 

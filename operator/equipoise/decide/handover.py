@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from equipoise.api.identity import Phase, ServiceKey, Variant
 from equipoise.decide import reasons
 from equipoise.decide.demand import Demand
 from equipoise.decide.free import FreeNow
+from equipoise.decide.gifts import Donors, Gift, Unit, merge, within_floors
 from equipoise.decide.settings import Settings
 from equipoise.decide.state import ServiceState, load
 from equipoise.decide.types import Move, MoveKind
 from equipoise.decide.worth import Outlook, served_share
+from equipoise.fleet.types import Fleet
 
 _TRIES = 16
-
-
-@dataclass(slots=True)
-class _Gift:
-    """Replicas of one donor for one receiver."""
-
-    owner: ServiceState
-    donor: Variant
-    receiver: Variant
-    donors: int
-    receivers: int
 
 
 def hand_over(
     services: Mapping[ServiceKey, ServiceState],
     unmet: Mapping[ServiceKey, Mapping[Variant, int]],
+    fleet: Fleet,
     free: FreeNow,
     interval_seconds: float,
     settings: Settings,
@@ -43,7 +35,7 @@ def hand_over(
     receiver where shapes differ.
     """
     arriving = dict(free.draining)
-    donors = _Donors(services)
+    donors = Donors(services, fleet, free)
     for key, wishes in unmet.items():
         service = services[key]
         outstanding = _await_draining(service, wishes, arriving)
@@ -73,81 +65,18 @@ def _await_draining(service: ServiceState, wishes: Mapping[Variant, int], arrivi
     return outstanding
 
 
-class _Donors:
-    """Replicas that the plan takes away, by pool; those of lower priority give first."""
-
-    def __init__(self, services: Mapping[ServiceKey, ServiceState]) -> None:
-        self.services = services
-        self.spare: dict[Variant, int] = {}
-        ranked: dict[str, list[tuple[int, Variant]]] = {}
-        for owner in services.values():
-            if not owner.active:
-                continue
-            for state in owner.phases.values():
-                if not state.automatic:
-                    continue
-                for variant, count in state.next.items():
-                    if count > state.wanted.get(variant, 0):
-                        self.spare[variant] = count - state.wanted.get(variant, 0)
-                        ranked.setdefault(variant.pool, []).append((owner.service.priority, variant))
-        self.by_pool = {pool: [variant for _, variant in sorted(entries)] for pool, entries in ranked.items()}
-
-    def units(self, wishes: Mapping[Variant, int]) -> list[list[_Gift]]:
-        """Donors for each replica that is wished for, nearest kin first; a receiver without enough of them is left out."""
-        promised: dict[Variant, int] = {}
-        units: list[list[_Gift]] = []
-        for receiver, count in wishes.items():
-            pool = self.by_pool.get(receiver.pool, [])
-            kin = [variant for variant in pool if variant.service == receiver.service]
-            order = [*kin, *(variant for variant in pool if variant.service != receiver.service)] if kin else pool
-            position = 0
-            for _ in range(count):
-                missing = receiver.shape.gpus_per_replica
-                unit: list[_Gift] = []
-                while missing > 0 and position < len(order):
-                    donor = order[position]
-                    left = self.spare[donor] - promised.get(donor, 0)
-                    if left <= 0:
-                        position += 1
-                        continue
-                    taken = min(left, -(-missing // donor.shape.gpus_per_replica))
-                    promised[donor] = promised.get(donor, 0) + taken
-                    missing -= taken * donor.shape.gpus_per_replica
-                    unit.append(_Gift(self.services[donor.service], donor, receiver, taken, 0))
-                if missing > 0:
-                    return units
-                unit[-1].receivers = 1
-                units.append(unit)
-        return units
-
-    def given(self, gift: _Gift) -> None:
-        """A gift that was made is not there for others."""
-        self.spare[gift.donor] -= gift.donors
-
-
-def _merge(gifts: Sequence[_Gift]) -> list[_Gift]:
-    merged: dict[tuple[Variant, Variant], _Gift] = {}
-    for gift in gifts:
-        known = merged.setdefault((gift.donor, gift.receiver), replace(gift, donors=0, receivers=0))
-        known.donors += gift.donors
-        known.receivers += gift.receivers
-    return list(merged.values())
-
-
 def _judge(
     service: ServiceState,
     wishes: Mapping[Variant, int],
-    units: list[list[_Gift]],
+    units: list[Unit],
     interval_seconds: float,
     settings: Settings,
-) -> list[_Gift]:
+) -> list[Gift]:
     """The gifts that were made."""
     phases = sorted({variant.phase for variant in wishes})
+    units = within_floors(units)
     if any(service.phases[phase].replicas() < service.phases[phase].floor for phase in phases):
-        return [
-            _give(service, gift, f"{service.service.key} is below its minimum")
-            for gift in _merge([gift for unit in units for gift in unit])
-        ]
+        return [_give(service, gift, f"{service.service.key} is below its minimum") for gift in merge(units)]
     units = _safe_units(service, units, settings)
     if not units:
         return []
@@ -166,7 +95,7 @@ def _judge(
         service.say(reasons.NOT_WORTH_IT, f"handover to {phases[0].value}: {outlook}", phases[0])
         return []
     best, count = max(outlooks, key=lambda item: (item[0].net, item[1]))
-    return [_give(service, gift, str(best)) for gift in _merge([gift for unit in units[:count] for gift in unit])]
+    return [_give(service, gift, str(best)) for gift in merge(units[:count])]
 
 
 def _counts_to_try(most: int) -> list[int]:
@@ -195,11 +124,11 @@ def _confirmed(
     return False
 
 
-def _safe_units(service: ServiceState, units: list[list[_Gift]], settings: Settings) -> list[list[_Gift]]:
+def _safe_units(service: ServiceState, units: list[Unit], settings: Settings) -> list[Unit]:
     """As many gifts as leave every donor safe. Each is judged on top of those before it."""
-    safe: list[list[_Gift]] = []
+    safe: list[Unit] = []
     for unit in units:
-        trial = _merge([gift for earlier in [*safe, unit] for gift in earlier])
+        trial = merge([*safe, unit])
         refusal = next((text for gift in trial if (text := _refusal(service, gift, settings))), "")
         if refusal:
             if not safe:
@@ -209,16 +138,14 @@ def _safe_units(service: ServiceState, units: list[list[_Gift]], settings: Setti
     return safe
 
 
-def _refusal(service: ServiceState, gift: _Gift, settings: Settings) -> str:
+def _refusal(service: ServiceState, gift: Gift, settings: Settings) -> str:
     """Why the donor must keep its replicas; empty when it may give them.
 
-    A donor stays inside its target after the move, or clearly better off than the receiver is now; never below its floor. A
-    service of lower priority gives what the plan takes.
+    A donor stays inside its target after the move, or clearly better off than the receiver is now. A service of lower
+    priority gives what the plan takes.
     """
     state = gift.owner.phases[gift.donor.phase]
     left = {**state.next, gift.donor: state.next[gift.donor] - gift.donors}
-    if sum(left.values()) < max(1, state.floor):
-        return f"{gift.donor} is at its minimum of {max(1, state.floor)}"
     if gift.owner.service.priority < service.service.priority:
         return ""
     after = load(state.steady, state.capacity(left))
@@ -234,7 +161,7 @@ def _refusal(service: ServiceState, gift: _Gift, settings: Settings) -> str:
     )
 
 
-def _outlook(service: ServiceState, units: Sequence[Sequence[_Gift]], move_seconds: float, notice_seconds: float) -> Outlook:
+def _outlook(service: ServiceState, units: Sequence[Unit], move_seconds: float, notice_seconds: float) -> Outlook:
     """Good requests per second over all services that take part. Queues are left out: by the end of the move they are gone."""
     gifts = [gift for unit in units for gift in unit]
     owners: dict[ServiceKey, ServiceState] = {gift.owner.service.key: gift.owner for gift in gifts}
@@ -270,11 +197,11 @@ def _outlook(service: ServiceState, units: Sequence[Sequence[_Gift]], move_secon
     )
 
 
-def _give(service: ServiceState, gift: _Gift, text: str) -> _Gift:
+def _give(service: ServiceState, gift: Gift, text: str) -> Gift:
     state = gift.owner.phases[gift.donor.phase]
     state.next[gift.donor] -= gift.donors
     service.waiting[gift.receiver] = service.waiting.get(gift.receiver, 0) + gift.receivers
-    move = Move(MoveKind.HANDOVER, gift.donor, gift.receiver, gift.receivers, gift.donors, text)
+    move = Move(MoveKind.HANDOVER, gift.donor, gift.receiver, gift.receivers, gift.donors, text, gift.nodes)
     service.moves.append(move)
     service.say(
         reasons.HANDED_OVER,

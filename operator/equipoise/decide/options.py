@@ -42,6 +42,7 @@ class FleetView:
         self.largest_node: dict[str, int] = {
             pool.name: max((node.allocatable_gpus for node in pool.nodes), default=0) for pool in fleet.pools
         }
+        self.gpu_prices: dict[str, float] = {pool.name: pool.price_usd_per_gpu_hour for pool in fleet.pools}
         self._identity = tuple(
             (
                 pool.name,

@@ -38,7 +38,9 @@ def prepare(
     lags = estimate_lags(observation, service.targets, starves)
     counts = current_counts(service, memory)
     first = not counts and not memory.allocation and not memory.last_shrink_seconds
-    state = ServiceState(service, observation, memory, {}, _settling(service, memory, now, window, inputs.interval_seconds))
+    state = ServiceState(
+        service, observation, memory, {}, _settling(service, memory, now, window, inputs.interval_seconds), fleet.gpu_prices
+    )
     state.extra.update(estimate.memory)
     state.extra.update({name: until for name, until in memory.extra.items() if name.startswith("blocked.") and until > now})
     if estimate.assumed and observation is not None:

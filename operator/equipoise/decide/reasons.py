@@ -11,7 +11,7 @@ SHRUNK: Final = "Shrunk"
 HANDED_OVER: Final = "HandedOver"
 MINIMUM_FIRST: Final = "MinimumFirst"
 PENDING_CANCELLED: Final = "PendingCancelled"
-REPLACED: Final = "Replaced"
+CAP_ENFORCED: Final = "CapEnforced"
 
 # Why nothing was done
 WITHIN_TARGETS: Final = "WithinTargets"

@@ -85,12 +85,14 @@ class ServiceState:
     memory: ServiceMemory
     phases: dict[Phase, PhaseState]
     settling: bool
+    gpu_prices: Mapping[str, float] = field(default_factory=dict)  # USD per GPU and hour, by pool
     extra: dict[str, float] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     infeasible: Reason | None = None
     regimes: Regimes = field(default_factory=Regimes)
     shortfalls: list[Shortfall] = field(default_factory=list)
+    capped: set[Variant] = field(default_factory=set)  # variants that the service's own caps keep from growing
     waiting: dict[Variant, int] = field(default_factory=dict)  # replicas to come when GPUs are free
 
     @property
@@ -121,10 +123,9 @@ class ServiceState:
     def cost(self) -> float:
         """USD per hour of the same."""
         return sum(
-            phase.options[variant].price_usd_per_hour * count
+            self.gpu_prices.get(variant.pool, 0.0) * variant.shape.gpus_per_replica * count
             for phase in self.phases.values()
             for variant, count in phase.next.items()
-            if variant in phase.options
         )
 
     def places(self) -> list[tuple[str, Shape]]:

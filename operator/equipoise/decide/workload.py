@@ -12,6 +12,7 @@ from equipoise.observe.types import Idle, Known, ServiceObservation, Signal
 from equipoise.perf.types import Workload
 
 _ENOUGH_ENDED = 50.0  # answers, for the estimate to rest on them: chance is then about 14 %
+_LONGEST = 10_000_000.0  # tokens; no engine holds more, whatever a signal says
 _GRID = 1.05  # lengths are rounded to powers of this, so that capacity changes when the traffic does, not with every request
 
 
@@ -39,6 +40,7 @@ def estimate_workload(
         level = read_level(extra, name)
         value = signal if isinstance(signal, float) else _known(signal)
         if value is not None and value > 0.0:
+            value = min(value, _LONGEST)
             level = average(level, value, samples, 1.0, window, now_seconds, settings)
         if level is None:
             assumed.append(f"{name.rpartition('.')[2].replace('_', ' ')} {default:.0f}")
@@ -92,6 +94,8 @@ def answer_tokens(observation: ServiceObservation, completed: float | None) -> t
         return (written / ended, ended * window) if ended > 0.0 else (None, 0.0)
     prior = 0.5 * offered * window * _ENOUGH_ENDED / (_ENOUGH_ENDED + ended * window)
     total = ended * window + prior
+    if total <= 0.0:
+        return completed, 0.0
     return (written * window + prior * completed) / total, total
 
 
