@@ -10,7 +10,6 @@ from equipoise.api.identity import Phase, Variant
 from equipoise.decide import reasons
 from equipoise.decide.demand import Demand
 from equipoise.decide.memory import ServiceMemory, variant_key
-from equipoise.decide.settings import Settings
 from equipoise.decide.state import PhaseState, ServiceState
 from equipoise.decide.types import CapacityMode, Decision, MoveKind, PhaseDecision, Reason, Scaling, Verdict
 
@@ -31,7 +30,7 @@ _STOPPING: Final = frozenset(
 )
 
 
-def conclude(service: ServiceState, now_seconds: float, settings: Settings) -> Decision:
+def conclude(service: ServiceState, now_seconds: float) -> Decision:
     """Everything that goes into status. A hold always says why."""
     allocation = _counts(phase.next for phase in service.phases.values())
     before = _counts(phase.current for phase in service.phases.values())
@@ -43,7 +42,7 @@ def conclude(service: ServiceState, now_seconds: float, settings: Settings) -> D
         allocation=allocation,
         wanted=_wanted(service, allocation),
         moves=tuple(service.moves),
-        phases={phase: _phase(state, settings) for phase, state in service.phases.items()},
+        phases={phase: _phase(state) for phase, state in service.phases.items()},
         reasons=tuple(service.reasons),
         memory=_memory(service, now_seconds, allocation),
         capacity_limited=_limited(service),
@@ -115,13 +114,12 @@ def _load(state: PhaseState) -> float | None:
     return work / capacity if capacity > 0.0 else None
 
 
-def _phase(state: PhaseState, settings: Settings) -> PhaseDecision:
-    known = isinstance(state.demand, Demand)
+def _phase(state: PhaseState) -> PhaseDecision:
     return PhaseDecision(
         phase=state.phase,
         demand_tokens_per_second=state.demand.urgent if isinstance(state.demand, Demand) else None,
         capacity_tokens_per_second=state.serving if state.options else None,
-        needed_tokens_per_second=state.needed if known else None,
+        needed_tokens_per_second=state.needed,
         lag=state.lag.value,
         utilisation=_load(state),
         trim=state.memory.trim,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
-from equipoise.api.identity import ServiceKey, Variant
+from equipoise.api.identity import Phase, ServiceKey, Variant
 from equipoise.decide import reasons
 from equipoise.decide.allocation.greedy import allocate
 from equipoise.decide.allocation.types import Allocation
@@ -14,12 +15,15 @@ from equipoise.decide.flips import flip
 from equipoise.decide.free import FreeNow
 from equipoise.decide.growth import grow
 from equipoise.decide.handover import hand_over
+from equipoise.decide.leftovers import release_leftovers
 from equipoise.decide.limits import enforce_caps
+from equipoise.decide.migrate import migrate
 from equipoise.decide.options import FleetView
 from equipoise.decide.pending import cancel_overdue
 from equipoise.decide.performance import EnginePerformance, Performance
 from equipoise.decide.prepare import prepare
 from equipoise.decide.problem import allocation_problem
+from equipoise.decide.relax import relaxed_target_seconds
 from equipoise.decide.settings import Settings
 from equipoise.decide.shrink import shrink
 from equipoise.decide.state import ServiceState
@@ -54,7 +58,25 @@ def decide(fleet: Fleet, inputs: DecideInput, performance: Performance = _ENGINE
         advice = allocate(allocation_problem(fleet, states.values(), now, settings, advice=True))
         _note_plan({key: state for key, state in states.items() if state.service.mode is CapacityMode.RECOMMEND}, advice)
     _move(fleet, states, inputs, settings)
-    return {key: conclude(state, now, settings) for key, state in states.items()}
+    for state in states.values():
+        _say_what_target_would_do(state, view, performance)
+    return {key: conclude(state, now) for key, state in states.items()}
+
+
+def _say_what_target_would_do(state: ServiceState, fleet: FleetView, performance: Performance) -> None:
+    """Complete what would help a phase that is short: the target that its replicas would meet."""
+    for position, shortfall in enumerate(state.shortfalls):
+        phase = state.phases[shortfall.phase]
+        if phase.needed is None or shortfall.missing_tokens_per_second <= 0.0:
+            continue
+        service = state.service
+        seconds = relaxed_target_seconds(
+            fleet, performance, service.model, service.targets, state.workload, phase.phase, phase.wanted, phase.needed
+        )
+        if seconds is not None:
+            name = "TTFT" if phase.phase is Phase.PREFILL else "TPOT"
+            text = f"{shortfall.message}, or a {name} target of {seconds * 1000:,.0f} ms"
+            state.shortfalls[position] = replace(shortfall, message=text)
 
 
 def _note_plan(states: Mapping[ServiceKey, ServiceState], allocation: Allocation) -> None:
@@ -84,8 +106,10 @@ def _move(fleet: Fleet, states: Mapping[ServiceKey, ServiceState], inputs: Decid
         missing = grow(state, free, now, settings)
         if missing:
             unmet[state.service.key] = missing
+        migrate(state, free, now, settings)
     hand_over(states, unmet, fleet, free, inputs.interval_seconds, settings)
     for state in order:
+        release_leftovers(state, settings)
         shrink(state, now, settings)
     for key, state in states.items():
         if key not in unmet:

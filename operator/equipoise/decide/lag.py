@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from equipoise.api.identity import Phase
@@ -35,22 +36,27 @@ def decode_leg_dominates(observation: ServiceObservation | None, targets: Target
     return decode_leg > prefill_leg and decode_leg + prefill_leg > 0.5 * targets.ttft_seconds
 
 
-def estimate_lags(observation: ServiceObservation | None, targets: Targets, decode_starves: bool) -> dict[Phase, Lag]:
-    """Lag of both phases, TTFT charged to the phase that causes it."""
+def estimate_lags(
+    observation: ServiceObservation | None, targets: Targets, promised: Mapping[Phase, float], decode_starves: bool
+) -> dict[Phase, Lag]:
+    """Lag of both phases, TTFT charged to the phase that causes it.
+
+    `promised` are the shares of requests to be inside the target: the percentile, or what is attainable with any number of
+    replicas (prompts that are too long for the device miss anyhow, and no move mends that).
+    """
     if observation is None:
         return {phase: Lag(None, None, None) for phase in Phase}
     to_decode = decode_starves or decode_leg_dominates(observation, targets)
-    promised = targets.percentile / 100.0
     leg = _known(observation.prefill.latency_percentile_seconds)
     decode_leg = _known(observation.ttft_decode_leg_mean_seconds) or 0.0
     ttft = None if leg is None else leg + decode_leg
     attainment = _known(observation.ttft_attainment)
     if attainment is None:
         attainment = _known(observation.prefill.attainment)
-    ttft_lag = _lag(None if ttft is None else ttft / targets.ttft_seconds, attainment, promised)
+    ttft_lag = _lag(None if ttft is None else ttft / targets.ttft_seconds, attainment, promised[Phase.PREFILL])
     tpot = _known(observation.decode.latency_percentile_seconds)
     tpot_attainment = _known(observation.decode.attainment)
-    tpot_lag = _lag(None if tpot is None else tpot / targets.tpot_seconds, tpot_attainment, promised)
+    tpot_lag = _lag(None if tpot is None else tpot / targets.tpot_seconds, tpot_attainment, promised[Phase.DECODE])
     if to_decode and ttft_lag is not None and ttft_lag > 1.0:
         blamed = ttft_lag if tpot_lag is None else max(tpot_lag, ttft_lag)
         worse = attainment if tpot_attainment is None else min(tpot_attainment, 1.0 if attainment is None else attainment)

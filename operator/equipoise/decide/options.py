@@ -43,6 +43,7 @@ class FleetView:
             pool.name: max((node.allocatable_gpus for node in pool.nodes), default=0) for pool in fleet.pools
         }
         self.gpu_prices: dict[str, float] = {pool.name: pool.price_usd_per_gpu_hour for pool in fleet.pools}
+        self._domains = {pool.name: pool.network_domain for pool in fleet.pools}
         self._identity = tuple(
             (
                 pool.name,
@@ -55,6 +56,10 @@ class FleetView:
             for pool in fleet.pools
         )
         self._hash = hash(self._identity)
+
+    def domain(self, pool: str) -> str:
+        """The pool's network domain, empty when none is known."""
+        return self._domains.get(pool, "")
 
     def __hash__(self) -> int:
         return self._hash

@@ -8,9 +8,10 @@ from equipoise.api.identity import Phase, Variant
 from equipoise.decide import demand as demand_rules
 from equipoise.decide import reasons
 from equipoise.decide.demand import Demand, DemandUnknown, estimate_demand
-from equipoise.decide.lag import estimate_lags
+from equipoise.decide.domain import keep_to_one_domain
+from equipoise.decide.lag import Lag, estimate_lags
 from equipoise.decide.memory import PhaseMemory, ServiceMemory
-from equipoise.decide.options import FleetView, infeasible, service_options
+from equipoise.decide.options import FleetView, PhaseOptions, infeasible, service_options
 from equipoise.decide.performance import Performance
 from equipoise.decide.settings import Settings
 from equipoise.decide.sizing import needed_tokens_per_second
@@ -32,59 +33,85 @@ def prepare(
     now = inputs.now_seconds
     window = observation.window_seconds if observation is not None else inputs.interval_seconds
     estimate = estimate_workload(observation, memory.extra, now, settings)
-    options = service_options(service, fleet, estimate.workload, performance, settings, inputs.corrections)
     starvation = None if observation is None else decode_starves_prefill(observation)
     starves = starvation is not None and starvation.decode_starves
-    lags = estimate_lags(observation, service.targets, starves)
     counts = current_counts(service, memory)
-    first = not counts and not memory.allocation and not memory.last_shrink_seconds
+    options = service_options(service, fleet, estimate.workload, performance, settings, inputs.corrections)
+    options = keep_to_one_domain(options, counts, fleet)
+    attainable = {phase: _attainable_share(found, counts) for phase, found in options.items()}
+    promised = {phase: min(service.targets.percentile / 100.0, share) for phase, share in attainable.items()}
+    lags = estimate_lags(observation, service.targets, promised, starves)
     state = ServiceState(
         service, observation, memory, {}, _settling(service, memory, now, window, inputs.interval_seconds), fleet.gpu_prices
     )
+    state.workload = estimate.workload
     state.extra.update(estimate.memory)
     state.extra.update({name: until for name, until in memory.extra.items() if name.startswith("blocked.") and until > now})
     if estimate.assumed and observation is not None:
         state.say(reasons.LENGTHS_ASSUMED, f"never observed, assumed: {', '.join(estimate.assumed)}")
     for phase in sorted(service.phases):
-        found = options[phase]
-        by_variant = {option.variant: option for option in found.options}
-        current = {variant: count for variant, count in counts.items() if variant.phase is phase}
-        startup = _startup_seconds(by_variant, current, settings)
-        slots = sum(s.ready * by_variant[s.variant].capacity.max_batch for s in service.variants if s.variant in by_variant)
-        demand = estimate_demand(observation, phase, estimate.workload, memory.extra, startup, starves, slots, now, settings)
-        state.extra.update(demand.memory)
-        phase_state = PhaseState(
-            phase=phase,
-            policy=service.phases[phase],
-            options=by_variant,
-            refusals=found.refusals,
-            demand=demand,
-            lag=lags[phase],
-            memory=memory.phases.get(phase, PhaseMemory()),
-            current=dict(current),
-            next=dict(current),
-            statuses={status.variant: status for status in service.variants if status.variant.phase is phase},
-        )
-        fixed = phase_state.fixed_count
-        minimum = phase_state.policy.minimum
-        phase_state.floor = fixed if fixed is not None else max(1, minimum) if first else minimum
+        phase_state = _phase_state(state, phase, options[phase], counts, lags[phase], starves, inputs, settings)
         state.phases[phase] = phase_state
-        _trim(state, phase_state, inputs, settings)
+        _trim(state, phase_state, promised[phase], inputs, settings)
         _describe(state, phase_state, estimate.workload)
-        if not found.options:
-            state.infeasible = state.infeasible or infeasible(phase, phase_state.policy, found.refusals)
-    before = {phase: memory.extra[name] for phase in state.phases if (name := f"{phase.value}.demand.level") in memory.extra}
-    after = {phase: entry.demand.now for phase, entry in state.phases.items() if isinstance(entry.demand, Demand)}
-    shifted = any(isinstance(entry.demand, Demand) and entry.demand.shifted for entry in state.phases.values())
-    shifts = note_shift(memory.extra, now, before if shifted else after, after)
-    state.extra.update(shifts)
-    state.regimes = regimes(shifts, now, window, settings)
-    if starvation is not None and starvation.decode_starves:
+        _say_out_of_reach(state, phase_state, attainable[phase])
+        if not options[phase].options:
+            state.infeasible = state.infeasible or infeasible(phase, phase_state.policy, options[phase].refusals)
+    if starvation is not None and starves:
         state.say(reasons.DECODE_STARVES_PREFILL, f"slow first tokens are charged to decode: {starvation.message}", Phase.DECODE)
+    _note_shift(state, now, window, settings)
     return state
 
 
-def _trim(state: ServiceState, phase: PhaseState, inputs: DecideInput, settings: Settings) -> None:
+def _phase_state(
+    state: ServiceState,
+    phase: Phase,
+    found: PhaseOptions,
+    counts: Mapping[Variant, int],
+    lag: Lag,
+    starves: bool,
+    inputs: DecideInput,
+    settings: Settings,
+) -> PhaseState:
+    service, extra, policy = state.service, state.memory.extra, state.service.phases[phase]
+    options = {option.variant: option for option in found.options}
+    current = {variant: count for variant, count in counts.items() if variant.phase is phase}
+    slots = sum(s.ready * options[s.variant].capacity.max_batch for s in service.variants if s.variant in options)
+    startup = _startup_seconds(options, current, settings)
+    demand = estimate_demand(
+        state.observation, phase, state.workload, extra, startup, starves, slots, inputs.now_seconds, settings
+    )
+    state.extra.update(demand.memory)
+    result = PhaseState(
+        phase=phase,
+        policy=policy,
+        options=options,
+        refusals=found.refusals,
+        demand=demand,
+        lag=lag,
+        memory=state.memory.phases.get(phase, PhaseMemory()),
+        current=current,
+        next=dict(current),
+        statuses={status.variant: status for status in service.variants if status.variant.phase is phase},
+    )
+    # A service that never ran starts with one of each, also where an idle one may go down to none: else nothing ever wakes it.
+    first = not counts and not state.memory.allocation and not state.memory.last_shrink_seconds
+    fixed = result.fixed_count
+    result.floor = fixed if fixed is not None else max(1, policy.minimum) if first else policy.minimum
+    return result
+
+
+def _note_shift(state: ServiceState, now: float, window: float, settings: Settings) -> None:
+    extra = state.memory.extra
+    before = {phase: extra[name] for phase in state.phases if (name := f"{phase.value}.demand.level") in extra}
+    after = {phase: entry.demand.now for phase, entry in state.phases.items() if isinstance(entry.demand, Demand)}
+    shifted = any(isinstance(entry.demand, Demand) and entry.demand.shifted for entry in state.phases.values())
+    shifts = note_shift(extra, now, before if shifted else after, after)
+    state.extra.update(shifts)
+    state.regimes = regimes(shifts, now, window, settings)
+
+
+def _trim(state: ServiceState, phase: PhaseState, promised: float, inputs: DecideInput, settings: Settings) -> None:
     serving = phase.serving
     utilisation = None if phase.urgent is None or serving <= 0.0 else phase.urgent / serving
     outcome = adjust_trim(
@@ -92,7 +119,7 @@ def _trim(state: ServiceState, phase: PhaseState, inputs: DecideInput, settings:
         phase.lag,
         utilisation,
         state.settling,
-        state.service.targets,
+        promised,
         inputs.now_seconds,
         inputs.interval_seconds,
         settings,
@@ -104,6 +131,22 @@ def _trim(state: ServiceState, phase: PhaseState, inputs: DecideInput, settings:
         state.say(reasons.TRIM_EASED, f"{phase.phase.value}: {outcome.eased}", phase.phase)
     if isinstance(phase.demand, Demand):
         phase.needed = needed_tokens_per_second(phase.demand, phase.memory.trim, settings)
+
+
+def _attainable_share(found: PhaseOptions, counts: Mapping[Variant, int]) -> float:
+    """Share of requests that replicas could serve in time when idle, where the phase runs (else anywhere)."""
+    there = [option.capacity.attainable_share for option in found.options if counts.get(option.variant)]
+    return max(there or [option.capacity.attainable_share for option in found.options], default=1.0)
+
+
+def _say_out_of_reach(state: ServiceState, phase: PhaseState, attainable: float) -> None:
+    if attainable < state.service.targets.percentile / 100.0 and phase.policy.scaling is Scaling.AUTO:
+        state.say(
+            reasons.OUT_OF_REACH,
+            f"at most {attainable:.1%} of requests can meet the {phase.phase.value} target where it runs, whatever the number of "
+            "replicas: the others are too long; a faster pool or a laxer target would help",
+            phase.phase,
+        )
 
 
 def _describe(state: ServiceState, phase: PhaseState, workload: Workload) -> None:

@@ -12,6 +12,8 @@ HANDED_OVER: Final = "HandedOver"
 MINIMUM_FIRST: Final = "MinimumFirst"
 PENDING_CANCELLED: Final = "PendingCancelled"
 CAP_ENFORCED: Final = "CapEnforced"
+LEFTOVER_RELEASED: Final = "LeftoverReleased"
+MIGRATING: Final = "Migrating"
 
 # Why nothing was done
 WITHIN_TARGETS: Final = "WithinTargets"
@@ -42,13 +44,12 @@ DECODE_STARVES_PREFILL: Final = "DecodeStarvesPrefill"
 LAGGING: Final = "Lagging"
 TRIM_RAISED: Final = "TrimRaised"
 TRIM_EASED: Final = "TrimEased"
-BELOW_TWO: Final = "BelowTwo"
+BELOW_TWO: Final = "SingleReplica"
+OUT_OF_REACH: Final = "TargetOutOfReach"
 
 # What stands in the way
 CAPACITY_LIMITED: Final = "CapacityLimited"
 INFEASIBLE: Final = "NothingFits"
-POOL_REFUSED: Final = "PoolRefused"
-PENDING_OVERDUE: Final = "PendingOverdue"
 
 # Why an allocation falls short (Shortfall.reason)
 POOLS_FULL: Final = "PoolsFull"

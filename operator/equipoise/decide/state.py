@@ -14,6 +14,7 @@ from equipoise.decide.options import PoolRefusal
 from equipoise.decide.types import CapacityMode, Move, PhasePolicy, Reason, Scaling, ServiceInput, VariantOption, VariantStatus
 from equipoise.decide.worth import Regimes
 from equipoise.observe.types import ServiceObservation
+from equipoise.perf.types import Workload
 
 
 @dataclass(slots=True)
@@ -89,6 +90,7 @@ class ServiceState:
     extra: dict[str, float] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
+    workload: Workload = field(default_factory=lambda: Workload(0.0, 0.0))
     infeasible: Reason | None = None
     regimes: Regimes = field(default_factory=Regimes)
     shortfalls: list[Shortfall] = field(default_factory=list)

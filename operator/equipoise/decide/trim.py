@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from equipoise.decide.lag import Lag
 from equipoise.decide.memory import PhaseMemory
 from equipoise.decide.settings import Settings
-from equipoise.perf.types import Targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +23,17 @@ def adjust_trim(
     lag: Lag,
     utilisation: float | None,
     settling: bool,
-    targets: Targets,
+    promised: float,
     now_seconds: float,
     interval_seconds: float,
     settings: Settings,
 ) -> Trim:
     """Fast up, slow down, bounded (Narwhal's closed-loop floor; research 3.5).
 
-    Rounds do not count while a move is in flight or its pods warm up (`settling`), nor while the phase is known to be short of
-    capacity (utilisation above 1): then the shortage is explained already, and a floor on top would wind up.
+    `promised` is the share of requests to be inside the target, or what is attainable at all if that is less. Rounds do not
+    count while a move is in flight or its pods warm up (`settling`), nor while the phase is known to be short of capacity
+    (utilisation above 1): then the shortage is explained already, and a floor on top would wind up.
     """
-    promised = targets.percentile / 100.0
     if lag.attainment is None or utilisation is None:
         return Trim(replace(memory, short_rounds=0, good_since_seconds=0.0))
     if lag.attainment < promised:

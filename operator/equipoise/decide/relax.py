@@ -1,0 +1,57 @@
+"""Which target what there is would meet: the other way out of a shortage."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from equipoise.api.identity import Phase, Shape, Variant
+from equipoise.decide.options import FleetView
+from equipoise.decide.performance import Performance
+from equipoise.decide.workload import on_grid
+from equipoise.perf.types import ModelFacts, ReplicaCapacity, Targets, Workload
+
+_STEPS = (1.25, 1.5, 2.0, 3.0, 5.0)
+
+
+def relaxed_target_seconds(
+    fleet: FleetView,
+    performance: Performance,
+    model: ModelFacts,
+    targets: Targets,
+    workload: Workload,
+    phase: Phase,
+    counts: dict[Variant, int],
+    needed: float,
+) -> float | None:
+    """The least relaxed TTFT (prefill) or TPOT (decode) that these replicas meet at this need; None beyond five times."""
+    places = tuple(sorted(((v.pool, v.shape, n) for v, n in counts.items() if n > 0), key=repr))
+    return _relaxed(fleet, performance, model, targets, workload, phase, places, on_grid(needed)) if places else None
+
+
+@lru_cache(maxsize=4096)
+def _relaxed(
+    fleet: FleetView,
+    performance: Performance,
+    model: ModelFacts,
+    targets: Targets,
+    workload: Workload,
+    phase: Phase,
+    places: tuple[tuple[str, Shape, int], ...],
+    needed: float,
+) -> float | None:
+    for step in _STEPS:
+        prefill = phase is Phase.PREFILL
+        relaxed = Targets(
+            targets.ttft_seconds * (step if prefill else 1.0),
+            targets.tpot_seconds * (1.0 if prefill else step),
+            targets.percentile,
+        )
+        total = 0.0
+        for name, shape, count in places:
+            pool = fleet.pools.get(name)
+            capacity = None if pool is None else performance.capacity(phase, model, pool, shape, workload, relaxed)
+            if isinstance(capacity, ReplicaCapacity):
+                total += capacity.tokens_per_second * count
+        if total >= needed:
+            return ttft if prefill else tpot
+    return None
