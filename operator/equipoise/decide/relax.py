@@ -40,12 +40,9 @@ def _relaxed(
     needed: float,
 ) -> float | None:
     for step in _STEPS:
-        prefill = phase is Phase.PREFILL
-        relaxed = Targets(
-            targets.ttft_seconds * (step if prefill else 1.0),
-            targets.tpot_seconds * (1.0 if prefill else step),
-            targets.percentile,
-        )
+        ttft = targets.ttft_seconds * (step if phase is Phase.PREFILL else 1.0)
+        tpot = targets.tpot_seconds * (step if phase is Phase.DECODE else 1.0)
+        relaxed = Targets(ttft, tpot, targets.percentile)
         total = 0.0
         for name, shape, count in places:
             pool = fleet.pools.get(name)
@@ -53,5 +50,5 @@ def _relaxed(
             if isinstance(capacity, ReplicaCapacity):
                 total += capacity.tokens_per_second * count
         if total >= needed:
-            return ttft if prefill else tpot
+            return ttft if phase is Phase.PREFILL else tpot
     return None

@@ -273,7 +273,7 @@ class World:
                     ended_tokens += entry.count * entry.length
             flow.answers = [entry for entry in flow.answers if entry.left > 1e-9]
             self.offered[key] += arrivals
-            self.good[key] += taken if speed >= 20.0 or not running else 0.0  # all answers share the step: too slow is too slow for all
+            self.good[key] += taken if speed >= 20.0 or not running else 0.0
             flow.seconds.append(
                 {
                     "arrivals": arrivals, "refused": arrivals - taken, "passed": passed, "tokens": tokens, "written": written,
