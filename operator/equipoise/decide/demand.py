@@ -93,7 +93,10 @@ def estimate_demand(
     requests = max(1.0, rate * observation.window_seconds)
     # Poisson arrivals of exponential-like lengths: the variance of the sum is 2 n mean^2.
     level, shifted = follow(previous, work, work * math.sqrt(2.0 / requests), now_seconds, settings)
-    recent = average(read_level(extra, f"{name}.recent"), work, requests, 2.0, observation.window_seconds, now_seconds, settings)
+    before = read_level(extra, f"{name}.recent")
+    # That nothing came is as telling as the number of requests that should have come.
+    due = 0.0 if before is None else before.value / max(1.0, tokens) * observation.window_seconds
+    recent = average(before, work, max(requests, due), 2.0, observation.window_seconds, now_seconds, settings)
     upper = level.forecast(startup_seconds, settings) + settings.forecast_deviations * _uncertainty(level)
     return Demand(
         now=recent.value,
