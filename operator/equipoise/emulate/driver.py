@@ -30,7 +30,7 @@ class Driver:
     @property
     def state(self) -> str:
         """`none`, `waiting` for replicas, `running`, or `ended`."""
-        if self.traffic is None:
+        if self.traffic is None and self.offered is None:
             return "none"
         if self.began_at is None:
             return "waiting"

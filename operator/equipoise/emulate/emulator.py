@@ -97,13 +97,21 @@ class Emulator:
                 for driver in self.drivers.values():
                     driver.ledger.look(now)
                 self._legs.sweep()
+                self._legs.beat()
                 self._record(now)
-                step = BUSY_STEP_SECONDS if self._legs.open else IDLE_STEP_SECONDS
-                expected = now + step
-                await asyncio.sleep(max(0.0, expected - self.now()))
+                expected = now + (BUSY_STEP_SECONDS if self._legs.open else IDLE_STEP_SECONDS)
+                await self._rest(expected)
         finally:
             if self._records is not None:
                 self._records.close()
+
+    async def _rest(self, until: float) -> None:
+        if self._legs.open:
+            await asyncio.sleep(max(0.0, until - self.now()))
+            return
+        self._legs.opened.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._legs.opened.wait(), max(0.0, until - self.now()))
 
     def _record(self, now: float) -> None:
         # A verdict may still fall into a second just past, so seconds are written with some delay.
@@ -130,6 +138,8 @@ class Emulator:
         """Traffic that names no service goes to the first one that is ready for it."""
         if self._unnamed is not None:
             driver.traffic, self._unnamed = self._unnamed, None
+            for other in self.drivers.values():
+                other.offered = None
             log.info("traffic goes to %s", driver.service.key)
 
     def _done(self, key: ServiceKey, request: Request) -> None:

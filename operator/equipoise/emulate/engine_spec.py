@@ -61,9 +61,9 @@ def engine_spec(
     if not recognised.known:
         return Problem(f"pod {pod.name} on node {pod.node}: {recognised.problem}")
     address = _model(flags)
-    model = model_facts(address, architecture) if address else Refusal("UnknownModel", "its command line names no model")
+    model = model_facts(_uri(address), architecture) if address else Refusal("UnknownModel", "its command line names no model")
     if isinstance(model, Refusal) and default_model is not None:
-        model = model_facts(default_model)
+        model = model_facts(_uri(default_model))
     if isinstance(model, Refusal):
         return Problem(f"pod {pod.name}: {model.message}; or emulate it as a known model with --model")
     shape = _shape(pod, flags)
@@ -108,6 +108,11 @@ def _model(flags: list[Flag]) -> str:
         after = positional[positional.index("serve") + 1 :]
         return after[0] if after else ""
     return ""
+
+
+def _uri(address: str) -> str:
+    """The command line names a model of a hub without a scheme."""
+    return address if "://" in address else f"hf://{address}"
 
 
 def _shape(pod: SeenPod, flags: list[Flag]) -> Shape:

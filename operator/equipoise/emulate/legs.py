@@ -15,7 +15,6 @@ from equipoise.simulate.engine.types import Outcome, Stage
 
 DEFAULT_OUTPUT_TOKENS: Final = 128
 CHARACTERS_PER_TOKEN: Final = 4
-_POLL_SECONDS: Final = 0.004
 
 
 class BadRequest(Exception):
@@ -93,6 +92,27 @@ class Legs:
         self._arrived = arrived
         self._held: dict[str, tuple[Service, Request]] = {}
         self.open = 0  # HTTP requests in the model: while there are any, time must pass in small steps
+        self.opened = asyncio.Event()  # the first of them has come
+        self._beat = asyncio.Event()
+
+    def beat(self) -> None:
+        """Time has passed: everybody who waits looks again. Tokens are a matter of time in the model, not events."""
+        before, self._beat = self._beat, asyncio.Event()
+        before.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for the model to get there."""
+        while not condition():
+            await self._beat.wait()
+
+    def enter(self) -> None:
+        """An HTTP request goes into the model."""
+        self.open += 1
+        self.opened.set()
+
+    def leave(self) -> None:
+        """An HTTP request is answered."""
+        self.open -= 1
 
     def prefill(self, service: Service, engine: Engine, what: Asked) -> Request:
         """A leg that ends with its KV held here."""
@@ -148,12 +168,3 @@ class Legs:
         request.stopped_by_length = what.stopped_by_length
         self._arrived(service, request, now)
         return request
-
-
-async def until(condition: Callable[[], bool], is_gone: Callable[[], bool]) -> bool:
-    """Wait for the model to get there; False when the client went away first."""
-    while not condition():
-        if is_gone():
-            return False
-        await asyncio.sleep(_POLL_SECONDS)
-    return True

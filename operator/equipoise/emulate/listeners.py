@@ -17,7 +17,9 @@ class Listeners:
     """One application behind many addresses; a handler tells by the socket's own address which pod it is."""
 
     def __init__(self, application: web.Application) -> None:
-        self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(
+            application, access_log=None, handle_signals=False, shutdown_timeout=1.0, handler_cancellation=True
+        )
         self._sites: dict[tuple[str, int], web.TCPSite] = {}
         self._wanted: set[tuple[str, int]] = set()
         self._changed = asyncio.Event()

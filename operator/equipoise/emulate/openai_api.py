@@ -8,7 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from equipoise.emulate import openai_bodies as bodies
-from equipoise.emulate.legs import Asked, BadRequest, Legs, asked, until
+from equipoise.emulate.legs import Asked, BadRequest, Legs, asked
 from equipoise.emulate.pods import ROUTER_METRICS_PORT
 from equipoise.emulate.world import Engine, Router, Service, World
 from equipoise.simulate.engine.metrics.exposition import CONTENT_TYPE
@@ -16,7 +16,6 @@ from equipoise.simulate.engine.replica import REJECT_REQUESTS, REJECT_TOKENS
 from equipoise.simulate.engine.request import Request
 from equipoise.simulate.engine.types import Outcome
 
-_CLIENT_GONE: Final = 499  # nobody reads it
 _BUSY: Final = {
     REJECT_REQUESTS: "The server is busy with as many requests as it may take. Try again later.",
     REJECT_TOKENS: "The prefill backlog is as large as it may be. Try again later.",
@@ -95,7 +94,7 @@ class PodPages:
             what = asked(await http.read(), is_chat)
         except BadRequest as error:
             return _error(400, "BadRequestError", str(error))
-        self._legs.open += 1
+        self._legs.enter()
         try:
             if router is not None:
                 request = self._legs.routed(service, what, router)
@@ -115,13 +114,15 @@ class PodPages:
                     request = held
             return await self._answer(http, service, request, what, model)
         finally:
-            self._legs.open -= 1
+            self._legs.leave()
 
     async def _prefill_leg(self, http: web.Request, service: Service, engine: Engine, what: Asked) -> web.StreamResponse:
         request = self._legs.prefill(service, engine, what)
-        if not await until(lambda: request.prefill_end >= 0.0 or request.outcome is not Outcome.PENDING, lambda: _gone(http)):
-            self._legs.abort(service, request)
-            return web.Response(status=_CLIENT_GONE)
+        try:
+            await self._legs.until(lambda: request.prefill_end >= 0.0 or request.outcome is not Outcome.PENDING)
+        finally:
+            if request.prefill_end < 0.0:
+                self._legs.abort(service, request)
         if request.outcome is not Outcome.PENDING:
             return _failed(http, request)
         head = bodies.head(what, engine.spec.model_name, int(self._unix_seconds()), streaming=False)
@@ -135,13 +136,15 @@ class PodPages:
         def over() -> bool:
             return request.outcome is not Outcome.PENDING
 
-        if not await until(begun if what.stream else over, lambda: _gone(http)):
+        try:
+            await self._legs.until(begun if what.stream else over)
+            if request.outcome not in (Outcome.PENDING, Outcome.FINISHED):
+                return _failed(http, request)
+            if what.stream:
+                return await self._stream(http, service, request, what, model)
+        finally:
+            # A client that leaves cancels this, or makes a write fail; nothing happens when the answer is complete.
             self._legs.abort(service, request)
-            return web.Response(status=_CLIENT_GONE)
-        if request.outcome not in (Outcome.PENDING, Outcome.FINISHED):
-            return _failed(http, request)
-        if what.stream:
-            return await self._stream(http, service, request, what, model)
         head = bodies.head(what, model, int(self._unix_seconds()), streaming=False)
         return web.json_response(bodies.completion(head, what, _reason(request), request.output_tokens))
 
@@ -149,29 +152,25 @@ class PodPages:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"})
         head = bodies.head(what, model, int(self._unix_seconds()), streaming=True)
         sent = 0
-        try:
-            await response.prepare(http)
-            while sent < request.output_tokens:
-                ready = self._tokens_now(service, request)
-                if ready > sent:
-                    events = []
-                    for number in range(sent, ready):
-                        last = number == request.output_tokens - 1
-                        events.append(bodies.chunk(head, what, number == 0, _reason(request) if last else None))
-                    sent = ready
-                    await response.write("".join(events).encode())
-                elif request.outcome is not Outcome.PENDING:
-                    _break_off(http)
-                    return response
-                elif not await until(self._is_new(service, request, sent), lambda: _gone(http)):
-                    self._legs.abort(service, request)
-                    return response
-            if what.include_usage:
-                await response.write(bodies.usage_chunk(head, what, sent).encode())
-            await response.write(b"data: [DONE]\n\n")
-            await response.write_eof()
-        except ConnectionError:
-            self._legs.abort(service, request)
+        await response.prepare(http)
+        while sent < request.output_tokens:
+            ready = self._tokens_now(service, request)
+            if ready > sent:
+                events = []
+                for number in range(sent, ready):
+                    last = number == request.output_tokens - 1
+                    events.append(bodies.chunk(head, what, number == 0, _reason(request) if last else None))
+                sent = ready
+                await response.write("".join(events).encode())
+            elif request.outcome is not Outcome.PENDING:
+                _break_off(http)
+                return response
+            else:
+                await self._legs.until(self._is_new(service, request, sent))
+        if what.include_usage:
+            await response.write(bodies.usage_chunk(head, what, sent).encode())
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
         return response
 
     def _is_new(self, service: Service, request: Request, sent: int) -> Callable[[], bool]:
@@ -199,10 +198,6 @@ def _break_off(http: web.Request) -> None:
     """The engine is gone, and its connections with it."""
     if http.transport is not None:
         http.transport.abort()
-
-
-def _gone(http: web.Request) -> bool:
-    return http.transport is None or http.transport.is_closing()
 
 
 def _reason(request: Request) -> str:

@@ -121,16 +121,21 @@ class StatusPage:
                     for quantile in ("mean", "p50", "p95", "p99")
                 ],
             )
-        family(
-            "equipoise_emulator_requests_total",
-            "counter",
-            "Requests by what became of them; offered is all of them.",
-            [
-                ({**_labels(driver.service), "outcome": outcome}, float(value))
-                for driver in emulator.drivers.values()
-                for outcome, value in driver.ledger.totals.items()
-            ],
-        )
+        for name, label, values, text in (
+            ("requests_total", "outcome", ("completed", "refused", "lost", "aborted"), "Requests by how they ended."),
+            ("judged_requests_total", "verdict", ("good", "bad"), "Requests by whether they are inside both targets."),
+            ("offered_requests_total", "", ("offered",), "Requests that clients sent."),
+        ):
+            family(
+                f"equipoise_emulator_{name}",
+                "counter",
+                text,
+                [
+                    ({**_labels(driver.service), **({label: value} if label else {})}, float(driver.ledger.totals[value]))
+                    for driver in emulator.drivers.values()
+                    for value in values
+                ],
+            )
         return web.Response(text="\n".join(lines) + "\n", headers={"Content-Type": CONTENT_TYPE})
 
 
