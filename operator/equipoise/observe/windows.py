@@ -58,8 +58,11 @@ def learn_intervals(
     result = dict(learned)
     for scope in scopes:
         if scope.key not in result:
-            fallback = usual if usual is not None else guesses.get(scope.key, settings.default_interval_seconds)
-            result[scope.key] = remembered.get(scope.key, fallback)
+            fallback = usual if usual is not None else settings.default_interval_seconds
+            # Young pods look scraped more rarely than they are (their age includes the time until they were discovered), so the
+            # shorter of two estimates is the better one; the default must not outlive the first real one.
+            guess = guesses.get(scope.key, math.inf)
+            result[scope.key] = min(guess, remembered.get(scope.key, fallback))
     return result
 
 

@@ -61,6 +61,7 @@ class Look:
             refused=totals["refused"],
             lost=totals["lost"],
             completed=totals["completed"],
+            lagging=Phase(status["lagging"]) if status.get("lagging") else None,
         )
         return sample, self._moves(at_seconds)
 

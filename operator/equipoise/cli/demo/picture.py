@@ -24,7 +24,7 @@ _TITLES: Final = {Phase.PREFILL: "TTFT", Phase.DECODE: "TPOT"}
 
 def draw(run: Run, path: Path, title: str) -> None:
     """Write the picture to `path` (the ending chooses the format)."""
-    figure, axes = plt.subplots(4, 1, figsize=(11, 10), sharex=True, height_ratios=(2, 2, 2, 1), layout="constrained")
+    figure, axes = plt.subplots(4, 1, figsize=(12, 10), sharex=True, height_ratios=(2, 2, 2, 1), layout="constrained")
     times = [sample.at_seconds for sample in run.samples]
     for axis, phase in zip(axes[:2], Phase, strict=True):
         _latency(axis, run, times, phase)
@@ -54,7 +54,7 @@ def _latency(axis: Any, run: Run, times: Sequence[float], phase: Phase) -> None:
     axis.fill_between(times, values, target, where=[value > target for value in values], color="#dc2626", alpha=0.25, step=None)
     axis.set_yscale("log")
     axis.set_ylabel(f"{_TITLES[phase]} (s)")
-    axis.legend(loc="upper right", fontsize=8, framealpha=0.8)
+    axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, frameon=False)
 
 
 def _replicas(axis: Any, run: Run, times: Sequence[float]) -> None:
@@ -66,16 +66,19 @@ def _replicas(axis: Any, run: Run, times: Sequence[float]) -> None:
             times, *series, labels=[f"{phase.value} {pool}" for phase, pool in keys],
             colors=[next(colours[phase], "#94a3b8") for phase, _ in keys], step="post",
         )  # fmt: skip
-        axis.legend(loc="upper left", fontsize=7, ncols=3, framealpha=0.8)
-    axis.set_ylabel("ready replicas")
+        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, frameon=False)
+    axis.set_ylabel("ready replicas\n◆ flip  ▲ grow  ▼ shrink")
 
 
 def _moves(axis: Any, run: Run) -> None:
     top = axis.get_ylim()[1]
-    axis.set_ylim(0, top * 1.25)
-    for move in run.moves:
+    axis.set_ylim(0, top * 1.3)
+    for number, move in enumerate(run.moves):
         side = move.receiver or move.donor
         colour = _COLOURS[Phase.PREFILL if side.startswith(Phase.PREFILL) else Phase.DECODE][0]
         marker = {"flip": "D", "grow": "^", "shrink": "v"}.get(move.kind, "s")
-        axis.plot([move.at_seconds], [top * 1.12], marker=marker, color=colour, markersize=7, linestyle="none")
-        axis.annotate(f"{move.kind} {move.replicas}", (move.at_seconds, top * 1.15), fontsize=7, ha="center", va="bottom")
+        height = top * (1.04 + 0.11 * (number % 2))
+        axis.plot([move.at_seconds], [height], marker=marker, color=colour, markersize=7, linestyle="none")
+        axis.annotate(
+            f"{move.replicas}", (move.at_seconds, height), xytext=(0, 4), textcoords="offset points", fontsize=7, ha="center"
+        )

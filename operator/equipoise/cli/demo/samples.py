@@ -23,6 +23,7 @@ class Sample:
     refused: int = 0  # so far
     lost: int = 0  # so far: requests that a deleted or failed pod took with it
     completed: int = 0  # so far
+    lagging: Phase | None = None  # the phase that the operator holds for the lagging one
 
 
 @dataclass(frozen=True, slots=True)

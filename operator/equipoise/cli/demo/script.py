@@ -11,7 +11,7 @@ from equipoise.api.identity import Phase
 
 NAMESPACE: Final = "demo"
 SERVICE: Final = "chat"
-TARGETS: Final = {Phase.PREFILL: 1.0, Phase.DECODE: 0.05}
+TARGETS: Final = {Phase.PREFILL: 2.0, Phase.DECODE: 0.05}
 STARTUP_SECONDS: Final = 20  # of an emulated engine that starts cold; a real 8B model takes one to a few minutes
 INTERVAL_SECONDS: Final = 5
 SCRAPE_SECONDS: Final = 2.0

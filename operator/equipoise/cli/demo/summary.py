@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -68,16 +69,27 @@ def _shift(run: Run, start: float, end: float, traffic: str) -> dict[str, Any]:
     """One turn of the traffic: which phase fell behind, for how long, and whether both targets were met again."""
     window = [sample for sample in run.samples if start <= sample.at_seconds < end]
     out = {phase: _seconds_out(window, run, phase) for phase in Phase}
-    lagging = max(out, key=lambda phase: out[phase]) if any(out.values()) else None
+    late = max(out, key=lambda phase: out[phase]) if any(out.values()) else None
     restored = _restored_at(window, run)
     return {
         "at_seconds": round(start, 1),
         "traffic": traffic,
-        "lagging_phase": lagging.value if lagging else None,
+        "lagging_phase": lagging.value if (lagging := _lagging(window, run, late)) else None,
+        "late": {phase.value: round(seconds, 1) for phase, seconds in out.items()},
         "restored": restored is not None,
-        "seconds_out_of_target": round(out[lagging], 1) if lagging else 0.0,
+        "seconds_out_of_target": round(out[late], 1) if late else 0.0,
         "restored_after_seconds": None if restored is None else round(restored - start, 1),
     }
+
+
+def _lagging(samples: Sequence[Sample], run: Run, late: Phase | None) -> Phase | None:
+    """The phase that the operator most often named while a target was missed; where it named none, the one that was late.
+
+    The two differ when decode has no room: the first token is then late, and prefill is not to blame.
+    """
+    missed = [sample for sample in samples if any(_out_of_target(sample, run, phase) for phase in Phase)]
+    named = Counter(sample.lagging for sample in missed if sample.lagging is not None)
+    return named.most_common(1)[0][0] if named else late
 
 
 def _out_of_target(sample: Sample, run: Run, phase: Phase) -> bool:
@@ -90,9 +102,15 @@ def _seconds_out(samples: Sequence[Sample], run: Run, phase: Phase) -> float:
 
 
 def _restored_at(samples: Sequence[Sample], run: Run) -> float | None:
-    """From when on both targets were met for at least SETTLED_SECONDS without a break; None when that never happened."""
+    """From when on, after the first miss, both targets were met for at least SETTLED_SECONDS without a break.
+
+    None when that never happened; the start of the window when nothing was missed.
+    """
     since: float | None = None
-    for sample in samples:
+    missed = [number for number, sample in enumerate(samples) if any(_out_of_target(sample, run, phase) for phase in Phase)]
+    if not missed:
+        return samples[0].at_seconds if samples else None
+    for sample in samples[missed[0] :]:
         if any(_out_of_target(sample, run, phase) for phase in Phase):
             since = None
         elif since is None:
@@ -114,7 +132,8 @@ def as_text(summary: dict[str, Any]) -> str:
         lag = shift["lagging_phase"]
         what = "no phase fell behind"
         if lag:
-            what = f"{_PHASE_WORD[Phase(lag)]} out of target for {shift['seconds_out_of_target']:.0f} s ({lag} lagged)"
+            late = ", ".join(f"{_PHASE_WORD[Phase(name)]} {seconds:.0f} s" for name, seconds in shift["late"].items() if seconds)
+            what = f"out of target: {late} ({lag} lagged)"
         ending = f"both targets met again after {shift['restored_after_seconds']:.0f} s" if shift["restored"] else "not restored"
         lines.append(f"  {shift['at_seconds']:5.0f} s  turn to {shift['traffic']}: {what}; {ending}")
     kinds: dict[str, int] = {}
