@@ -97,6 +97,7 @@ class Ledger:
 
     def look(self, now: float) -> None:
         """Notice first tokens and targets that have passed. Call it a few times a second, and before reading anything."""
+        self._second(now)  # quiet seconds are seconds too
         target = self.targets.ttft_seconds
         for request, missed in list(self._no_token.items()):
             if 0.0 <= request.first_token <= now:
