@@ -15,7 +15,6 @@ from equipoise.reconcile.kube.protocol import KubeApi, Listing
 from equipoise.reconcile.metrics import Metrics
 from equipoise.reconcile.sources import PODS, POLLED, WATCHED, Source
 from equipoise.reconcile.store import Store
-from equipoise.reconcile.views import view
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +146,7 @@ class Relister:
         if not self._namespaces or self._store.denied(POD):
             return
         try:
-            listing = await self._api.list(POD, field_selector=PODS.field_selector, keep=partial(view, POD))
+            listing = await self._api.list(POD, field_selector=PODS.field_selector, keep=partial(self._store.slim, POD))
         except Forbidden as error:
             if self._store.limited(POD) is None:
                 logger.warning("GPUs held by pods of other namespaces cannot be seen and count as free: %s", error.message)
@@ -203,7 +202,7 @@ class Relister:
                 namespace,
                 label_selector=source.label_selector,
                 field_selector=source.field_selector,
-                keep=partial(view, kind),
+                keep=partial(self._store.slim, kind),
             )
             parts.append((namespace, listing))
             await asyncio.sleep(0)

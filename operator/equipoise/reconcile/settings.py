@@ -82,7 +82,7 @@ class ApiSettings(_Section):
 
     timeout_seconds: float = Field(15.0, gt=0, le=120)
     attempts: int = Field(4, ge=1, le=20, description="tries of a read or an idempotent write in all")
-    page_size: int = Field(500, ge=10, le=10_000)
+    page_size: int = Field(200, ge=10, le=10_000, description="objects per page of a list")
 
 
 class LogFormat(StrEnum):

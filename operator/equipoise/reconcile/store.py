@@ -6,13 +6,13 @@ Everything runs on one event loop; nothing here waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from equipoise.api import labels
 from equipoise.api.identity import ServiceKey
-from equipoise.reconcile.kube.kinds import DEPLOYMENT, INFERENCE_SERVICE, NODE, PHASE_SCALE, POD, REPLICA_SET, Kind
+from equipoise.reconcile.indices import DEFAULT, INDICES, NODE_NAME, OWNER, SERVICE, VARIANT, IndexFunction
+from equipoise.reconcile.kube.kinds import INFERENCE_SERVICE, POD, Kind
 from equipoise.reconcile.kube.protocol import Listing, Object
 from equipoise.reconcile.views import view
 
@@ -32,7 +32,6 @@ class Change:
 
 
 Listener = Callable[[Change], None]
-IndexFunction = Callable[[Object], Iterable[Hashable]]
 
 
 class Store:
@@ -110,6 +109,11 @@ class Store:
         table = self._tables.get(kind)
         return set(table.objects) if table else set()
 
+    def slim(self, kind: Kind, obj: Object) -> Object | None:
+        """The view of a listed object: the very object that is held where the list has nothing newer. Saves the memory."""
+        held = self.get(kind, obj["metadata"].get("namespace"), obj["metadata"]["name"])
+        return held if held is not None and _identity(held) == _identity(obj) else view(kind, obj)
+
     def count(self, kind: Kind) -> int:
         """How many objects of a kind are held."""
         table = self._tables.get(kind)
@@ -125,29 +129,29 @@ class Store:
 
     def of_service(self, kind: Kind, key: ServiceKey) -> list[Object]:
         """Children of a service, by label (Deployments and PhaseScales also by owner's name). Check owners by uid."""
-        return self._by(kind, _SERVICE, key)
+        return self._by(kind, SERVICE, key)
 
     def pods_of_variant(self, namespace: str, variant: str) -> list[Object]:
         """Pods that carry the variant label, which is the Deployment's name."""
-        return self._by(POD, _VARIANT, (namespace, variant))
+        return self._by(POD, VARIANT, (namespace, variant))
 
     def pods_on_node(self, node: str) -> list[Object]:
         """Our pods and all others that hold accelerators, bound to that node; "" for pods without a node."""
-        return self._by(POD, _NODE, node)
+        return self._by(POD, NODE_NAME, node)
 
     def owned_by(self, kind: Kind, owner_uid: str) -> list[Object]:
         """Objects whose controller has that uid: Deployments of a service, ReplicaSets of a Deployment, Pods of a ReplicaSet."""
-        return self._by(kind, _OWNER, owner_uid)
+        return self._by(kind, OWNER, owner_uid)
 
     def _by(self, kind: Kind, index: str, value: Hashable) -> list[Object]:
         table = self._tables.get(kind)
         if table is None:
             return []
-        return [table.objects[key] for key in sorted(table.indices[index].get(value, ()))]
+        return [table.objects[key] for key in sorted(table.indices.get(index, {}).get(value, ()))]
 
     def _table(self, kind: Kind) -> _Table:
         if kind not in self._tables:
-            self._tables[kind] = _Table(kind, _INDICES.get(kind, {_OWNER: _owners}))
+            self._tables[kind] = _Table(kind, INDICES.get(kind, DEFAULT))
         return self._tables[kind]
 
     def _tell(self, kind: Kind, change: Change | None) -> bool:
@@ -173,7 +177,7 @@ class _Table:
     def upsert(self, obj: Object) -> Change | None:
         key, uid, version = _identity(obj)
         old = self.objects.get(key)
-        if uid in self._gone or (old is not None and _older(version, old)):
+        if uid in self._gone or (old is not None and (_older(version, old) or _identity(old) == (key, uid, version))):
             return None
         new = view(self.kind, obj)
         if new is None:
@@ -251,45 +255,3 @@ def _same(old: Object, new: Object) -> bool:
     one = {k: v for k, v in old["metadata"].items() if k != "resourceVersion"}
     two = {k: v for k, v in new["metadata"].items() if k != "resourceVersion"}
     return one == two and {**old, "metadata": None} == {**new, "metadata": None}
-
-
-def _owners(obj: Object) -> Iterator[Hashable]:
-    for reference in obj["metadata"].get("ownerReferences") or ():
-        if reference.get("controller"):
-            yield reference.get("uid")
-
-
-def _services(obj: Object) -> Iterator[Hashable]:
-    metadata = obj["metadata"]
-    name = (metadata.get("labels") or {}).get(labels.SERVICE)
-    if name:
-        yield ServiceKey(metadata.get("namespace", ""), name)
-
-
-def _services_of_owner(obj: Object) -> Iterator[Hashable]:
-    metadata = obj["metadata"]
-    names = {name.name for name in _services(obj) if isinstance(name, ServiceKey)}
-    names |= {ref["name"] for ref in metadata.get("ownerReferences") or () if ref.get("kind") == INFERENCE_SERVICE.kind}
-    for name in sorted(names):
-        yield ServiceKey(metadata.get("namespace", ""), name)
-
-
-def _variants(obj: Object) -> Iterator[Hashable]:
-    metadata = obj["metadata"]
-    name = (metadata.get("labels") or {}).get(labels.VARIANT)
-    if name:
-        yield metadata.get("namespace", ""), name
-
-
-def _nodes(obj: Object) -> Iterator[Hashable]:
-    yield (obj.get("spec") or {}).get("nodeName") or ""
-
-
-_SERVICE, _VARIANT, _NODE, _OWNER = "service", "variant", "node", "owner"
-_INDICES: Final[Mapping[Kind, Mapping[str, IndexFunction]]] = {
-    DEPLOYMENT: {_SERVICE: _services_of_owner, _OWNER: _owners},
-    REPLICA_SET: {_SERVICE: _services, _OWNER: _owners},
-    POD: {_SERVICE: _services, _VARIANT: _variants, _NODE: _nodes, _OWNER: _owners},
-    PHASE_SCALE: {_SERVICE: _services_of_owner, _OWNER: _owners},
-    NODE: {},
-}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -24,13 +25,14 @@ _METADATA: Final = (
     "finalizers",
 )
 _NOISE_ANNOTATIONS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
+_SHARED_CHARACTERS: Final = 64
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
 def view(kind: Kind, obj: Object) -> Object | None:
     """The part of `obj` to keep; None for an object that nobody asks for (a pod that holds no accelerator and is not ours)."""
-    shrink = _SHRINK.get(kind)
-    return shrink(obj) if shrink else _whole(obj)
+    kept = _SHRINK.get(kind, _whole)(obj)
+    return _compact(kept) if kept is not None else None
 
 
 def is_ours(obj: Mapping[str, Any]) -> bool:
@@ -50,6 +52,19 @@ def holds_accelerators(pod: Mapping[str, Any]) -> bool:
         for part in ("requests", "limits")
         for name in (container.get("resources") or {}).get(part) or ()
     )
+
+
+def _compact(value: Any) -> Any:
+    """A copy whose keys and short strings are shared by all objects.
+
+    Every watch event is decoded by itself, so each object would carry its own copy of every key: 9.3 instead of 5.5 KB for a
+    Deployment, 6.6 instead of 3.3 KB for an InferenceService (measured).
+    """
+    if isinstance(value, dict):
+        return {sys.intern(name): _compact(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_compact(inner) for inner in value]
+    return sys.intern(value) if isinstance(value, str) and len(value) <= _SHARED_CHARACTERS else value
 
 
 def _pick(source: Mapping[str, Any] | None, names: tuple[str, ...]) -> dict[str, Any]:

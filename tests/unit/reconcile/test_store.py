@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from equipoise.api import labels
 from equipoise.api.identity import ServiceKey
-from equipoise.reconcile.kube.kinds import DEPLOYMENT, INFERENCE_SERVICE, NODE, PHASE_SCALE, POD, REPLICA_SET, Kind
+from equipoise.reconcile.kube.kinds import DEPLOYMENT, INFERENCE_SERVICE, NODE, PHASE_SCALE, POD, REPLICA_SET, SERVICE, Kind
 from equipoise.reconcile.kube.protocol import Listing, Object
 from equipoise.reconcile.store import Change, Store
 
@@ -235,3 +236,30 @@ def test_unknown_kinds_and_names_are_empty_answers(store: Store) -> None:
     assert store.count(POD) == 0
     assert store.pods_on_node("n") == []
     assert store.owned_by(DEPLOYMENT, "u") == []
+
+
+def test_a_list_with_nothing_newer_costs_no_memory(store: Store) -> None:
+    store.upsert(POD, pod("p", 1, gpus=1))
+    held = store.get(POD, "prod", "p")
+    assert store.slim(POD, pod("p", 1, gpus=1)) is held
+    assert store.slim(POD, pod("p", 2, gpus=1)) is not held
+    assert store.slim(POD, pod("web", 3)) is None
+    assert not store.upsert(POD, pod("p", 1, gpus=1))
+    assert store.get(POD, "prod", "p") is held
+
+
+def test_objects_share_their_keys_and_short_strings(store: Store) -> None:
+    for name in ("a", "b"):
+        store.upsert(POD, json.loads(json.dumps(pod(name, 1, gpus=1, **OURS))))
+    first, second = (store.get(POD, "prod", name) for name in ("a", "b"))
+    assert first is not None
+    assert second is not None
+    assert all(one is two for one, two in zip(first["metadata"], second["metadata"], strict=True))
+    assert first["metadata"]["labels"][labels.MANAGED_BY] is second["metadata"]["labels"][labels.MANAGED_BY]
+
+
+def test_all_kinds_of_children_are_found_by_their_service(store: Store) -> None:
+    child = pod("router", 1, **OURS, **{labels.SERVICE: "chat"})
+    store.upsert(SERVICE, child)
+    assert names(store.of_service(SERVICE, ServiceKey("prod", "chat"))) == ["router"]
+    assert store.owned_by(NODE, "u") == []

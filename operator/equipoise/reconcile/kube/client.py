@@ -27,7 +27,7 @@ class KubeClient:
         *,
         fence: Callable[[], bool] = lambda: True,
         observe_write: WriteObserver = lambda verb, kind, result: None,
-        page_size: int = 500,
+        page_size: int = 200,
     ) -> None:
         self._transport = transport
         self._fence = fence

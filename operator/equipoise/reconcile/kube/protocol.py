@@ -39,7 +39,7 @@ class KubeApi(Protocol):
         field_selector: str = "",
         keep: Callable[[Object], Object | None] | None = None,
     ) -> Listing:
-        """All objects of a kind (pages of 500), in one namespace or in all. `KindNotServed` when the cluster has no such kind.
+        """All objects of a kind, read in pages, in one namespace or in all. `KindNotServed` when the cluster has no such kind.
 
         `keep` cuts each object down, or drops it with None, page by page: a whole cluster's pods would not fit in memory.
         """
