@@ -78,6 +78,7 @@ class Group:
     chunks: int
     variants: tuple[Variant, ...]
     pool: str
+    slots: dict[int, int] = field(default_factory=dict)  # chunks that run now, by node position
 
 
 @dataclass(slots=True)
@@ -229,15 +230,15 @@ class Layout:
             self.choices.append(choice)
 
     def _add_slots(self) -> None:
-        wanted = {variant for group in self.groups for variant in group.variants}
+        wanted = {variant: group for group in self.groups for variant in group.variants}
         for name, nodes in self.pools.items():
             ordered = sorted(self.problem.pools[name], key=lambda node: node.name)
-            for given, node in zip(ordered, nodes, strict=True):
+            for place, (given, node) in enumerate(zip(ordered, nodes, strict=True)):
                 for variant, gpus in sorted(given.own_gpus.items()):
-                    if variant in wanted and variant.pool == name:
-                        count = gpus // self.chunk(variant)[1]
-                        if count:
-                            node.slots[variant] = count
+                    group = wanted.get(variant)
+                    if group is not None and variant.pool == name and (count := gpus // group.width):
+                        node.slots[variant] = count
+                        group.slots[place] = group.slots.get(place, 0) + count
 
 
 def _fixed(entry: PhaseDemand) -> bool:

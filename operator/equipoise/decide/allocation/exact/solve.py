@@ -1,0 +1,67 @@
+"""One plan for all services and pools: the program where it is small, prices of pools where it is large."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from equipoise.api.identity import Variant
+from equipoise.decide.allocation import greedy
+from equipoise.decide.allocation.exact.answer import Filled
+from equipoise.decide.allocation.exact.layout import Layout
+from equipoise.decide.allocation.exact.nodes import Packing
+from equipoise.decide.allocation.exact.program import solve_program
+from equipoise.decide.allocation.exact.score import Score, score, within_limits
+from equipoise.decide.allocation.types import Allocation, AllocationProblem
+
+
+def allocate(problem: AllocationProblem) -> Allocation:
+    """Replicas for all services at once."""
+    layout = Layout(problem)
+    best = _Best(layout)
+    best.offer(_free_counts(layout, greedy.allocate(problem).replicas), "greedy")
+    best.offer({}, "nothing")
+    best.offer({choice.variant: choice.current for choice in layout.choices if choice.current}, "current")
+    if layout.choices:
+        plan = solve_program(layout, best.counts, best.score, problem.time_limit_seconds)
+        if plan is not None:
+            best.offer(plan.counts, "integer program", plan.gap, plan.packing)
+    return best.allocation()
+
+
+class _Best:
+    """The best plan so far that can be placed."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.filled: Filled | None = None
+        self.counts: dict[Variant, int] = {}
+        self.score = Score((), (), math.inf)
+        self.gap, self.method = math.nan, ""
+
+    def offer(
+        self, counts: Mapping[Variant, int], method: str, gap: float = math.nan, packing: Packing | None = None
+    ) -> None:
+        if not within_limits(self.layout, counts):
+            return
+        filled = Filled(self.layout, counts, packing)
+        filled.top_up()
+        counts = filled.counts()
+        found = score(self.layout, counts)
+        if self.filled is None or self.score.worse_than(found):
+            self.filled, self.counts, self.score, self.gap, self.method = filled, counts, found, gap, method
+        elif not found.worse_than(self.score) and not math.isnan(gap):
+            self.gap, self.method = gap, method
+
+    def allocation(self) -> Allocation:
+        assert self.filled is not None
+        return self.filled.allocation(self.gap, self.method)
+
+
+def _free_counts(layout: Layout, replicas: Mapping[Variant, int]) -> dict[Variant, int]:
+    fixed = layout.fixed.places
+    return {
+        variant: left
+        for variant, count in replicas.items()
+        if variant in layout.by_variant and (left := count - len(fixed.get(variant, ()))) > 0
+    }
