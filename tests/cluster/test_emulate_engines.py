@@ -10,16 +10,15 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import pytest
 
-if TYPE_CHECKING:
-    from local_cluster import LocalCluster
+from local_cluster import LocalCluster, wait_until
+from local_cluster.processes import Component
 
 ROUTER = Path(sys.executable).parent / "vllm-router"
-GPUS = 8
 
 
 class Bench:
@@ -34,27 +33,21 @@ class Bench:
     def deploy(self, role: str, replicas: int, *arguments: str, annotations: dict[str, str] | None = None) -> None:
         name = f"chat-{role}"
         labels = {
-            "app.kubernetes.io/managed-by": "equipoise",
-            "app.kubernetes.io/component": role,
-            "equipoise.dev/service": "chat",
-            "equipoise.dev/variant": name,
-            "llm-d.ai/role": role,
-        }
-        kv_role = "kv_producer" if role == "prefill" else "kv_consumer"
+            "app.kubernetes.io/managed-by": "equipoise", "app.kubernetes.io/component": role, "equipoise.dev/service": "chat",
+            "equipoise.dev/variant": name, "llm-d.ai/role": role,
+        }  # fmt: skip
+        transfer = {"kv_connector": "NixlConnector", "kv_role": "kv_producer" if role == "prefill" else "kv_consumer"}
         container = {
             "name": "engine",
             "image": "vllm/vllm-openai:v0.32.0",
             "command": ["vllm"],
             "args": [
-                "serve",
-                "meta-llama/Llama-3.1-8B-Instruct",
-                "--served-model-name=chat",
-                f'--kv-transfer-config={{"kv_connector":"NixlConnector","kv_role":"{kv_role}"}}',
-                *arguments,
+                "serve", "meta-llama/Llama-3.1-8B-Instruct", "--served-model-name=chat",
+                f"--kv-transfer-config={json.dumps(transfer)}", *arguments,
             ],
             "ports": [{"name": "http", "containerPort": 8000}],
             "resources": {"limits": {"nvidia.com/gpu": "1"}},
-        }
+        }  # fmt: skip
         template = {
             "metadata": {"labels": labels, "annotations": annotations or {}},
             "spec": {"containers": [container], "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]},
@@ -72,8 +65,6 @@ class Bench:
         )
 
     def start(self, *arguments: str) -> None:
-        from local_cluster.processes import Component
-
         self.port = self.cluster.take_port()
         command = [sys.executable, "-m", "equipoise.emulate", "--kubeconfig", str(self.cluster.kubeconfig)]
         command += ["--namespace", self.namespace, "--status-port", str(self.port), "--verbose", *arguments]
@@ -90,8 +81,6 @@ class Bench:
 
     def start_router(self) -> int:
         """The real vllm-router, discovering the pods of this namespace at this API server."""
-        from local_cluster.processes import Component
-
         port, metrics_port = self.cluster.take_port(), self.cluster.take_port()
         selector = ["equipoise.dev/service=chat"]
         command = [
@@ -130,8 +119,6 @@ class Bench:
         return dict(json.loads(self.get("/status"))["services"].get(f"{self.namespace}/chat") or {})
 
     def wait_for(self, condition: Callable[[dict[str, Any]], object], what: str, seconds: float = 40.0) -> dict[str, Any]:
-        from local_cluster import wait_until
-
         def met() -> dict[str, Any] | None:
             status = self.status()
             return status if status and condition(status) else None
@@ -156,7 +143,7 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def gpu_nodes(cluster: LocalCluster) -> Iterator[None]:
-    names = cluster.add_gpu_nodes("NVIDIA-H100-80GB-HBM3", 81559, gpus_per_node=GPUS, count=1, prefix="emulated")
+    names = cluster.add_gpu_nodes("NVIDIA-H100-80GB-HBM3", 81559, gpus_per_node=8, count=1, prefix="emulated")
     yield
     cluster.remove_nodes(names)
 
@@ -180,8 +167,6 @@ def test_prometheus_scrapes_the_pods_and_the_legs_add_up_to_what_clients_see(ben
     bench.start("--traffic", "=1000+50:120s@20")
     bench.wait_for(lambda status: status["totals"]["completed"] > 200, "200 requests")
     assert bench.query("count by (llm_d_ai_role) (up{NS} == 1)") == {"prefill": 2, "decode": 2}
-    from local_cluster import wait_until
-
     ttft = mean("vllm:time_to_first_token_seconds", "30s")
     wait_until(lambda: len(bench.query(ttft)) == 2, 20, "both legs in Prometheus")
     legs = bench.query(ttft)
@@ -215,8 +200,6 @@ def test_a_decode_overload_has_the_measured_signature(bench: Bench) -> None:
     bench.start("--traffic", "=1000+800:120s@12")
     kv = "max by (llm_d_ai_role) (vllm:kv_cache_usage_perc{NS})"
     capacity = "max by (llm_d_ai_role) (vllm:num_requests_waiting_by_reason{NS,reason='capacity'})"
-    from local_cluster import wait_until
-
     wait_until(
         lambda: bench.query(kv).get("prefill", 0.0) > 0.8 and bench.query(capacity).get("decode", 0.0) > 0,
         40,

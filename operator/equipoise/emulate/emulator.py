@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+import signal
+from collections.abc import Coroutine
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
@@ -169,11 +170,14 @@ class Emulator:
         self._listeners.want(address, (HTTP_PORT, ROUTER_METRICS_PORT) if is_router else (HTTP_PORT,), False)
 
 
-def run(program: Awaitable[None]) -> None:
-    """Run until interrupted."""
+def run(program: Coroutine[Any, Any, None]) -> None:
+    """Run until SIGINT or SIGTERM, and end in order: records are written, connections closed."""
 
     async def main() -> None:
-        await program
+        task = asyncio.ensure_future(program)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        with suppress(asyncio.CancelledError):
+            await task
 
-    with suppress(KeyboardInterrupt):
-        asyncio.run(main())
+    asyncio.run(main())

@@ -127,7 +127,8 @@ class CurrentList:
                 if missing:
                     self.listed.set()
                 else:
-                    log.info("watching %s: %s; again in %.1f s", self._path, error, wait)
+                    level = logging.INFO if self.listed.is_set() else logging.WARNING  # later ones are a server's daily life
+                    log.log(level, "%s%s: %s; again in %.1f s", self._access.server, self._path, error, wait)
                 await asyncio.sleep(10.0 if missing else wait)
                 wait = min(5.0, wait * 2.0)
 
@@ -145,10 +146,10 @@ class CurrentList:
         before, self._objects = self._objects, found
         for uid, item in before.items():
             if uid not in found:
-                self._on_change(item, True)
+                self._tell(item, True)
         for uid, item in found.items():
             if before.get(uid, {}).get("metadata", {}).get("resourceVersion") != item["metadata"]["resourceVersion"]:
-                self._on_change(item, False)
+                self._tell(item, False)
         self._version = page["metadata"]["resourceVersion"]
         self.listed.set()
 
@@ -180,7 +181,13 @@ class CurrentList:
             self._objects.pop(uid, None)
         else:
             self._objects[uid] = item
-        self._on_change(item, kind == "DELETED")
+        self._tell(item, kind == "DELETED")
+
+    def _tell(self, item: dict[str, Any], gone: bool) -> None:
+        try:
+            self._on_change(item, gone)
+        except Exception:  # one object that is not understood must not stop all engines
+            log.exception("%s %s: cannot be emulated", self._path, item["metadata"].get("name"))
 
     def _get(self, query: Mapping[str, str], total: float) -> Any:
         return self._session.get(
