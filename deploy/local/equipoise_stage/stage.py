@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -154,8 +155,12 @@ def get_json(url: str) -> dict[str, Any]:
 
 
 def _answers(port: int, path: str) -> bool:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
-        return bool(answer.status == 200)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ Apply = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """Chart installed by Helm, one operator process running with the chart's rights."""
+    """Chart installed by Helm, one operator process running with the chart's rights, emulated engines behind the pods."""
     from equipoise_stage import Stage
     from local_cluster import ClusterOptions, LocalCluster
 
@@ -38,6 +38,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
         running = Stage(cluster)
         running.install_chart()
         running.start_operator({"capacity": {"intervalSeconds": 2}})
+        running.start_emulator()
         yield running
         running.stop()
 

@@ -92,6 +92,7 @@ def test_prometheus_gone_holds_everything(stage: Stage, space: str, apply_servic
     """MetricsAvailable turns False with a sentence, and no count changes."""
     apply_service(phases={"decode": {"min": 2}})
     stage.wait_condition(space, "chat", "Ready")
+    stage.wait_condition(space, "chat", "MetricsAvailable")
     before = gpus_asked(stage, space)
     stage.cluster.stop_component("prometheus")
     try:

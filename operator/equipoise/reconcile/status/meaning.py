@@ -41,6 +41,12 @@ def worth_writing(old: InferenceServiceStatus, new: InferenceServiceStatus, seco
     """Whether to write `new` over `old`, given how long ago this service's status was last written."""
     if meaning(old) != meaning(new):
         return True
-    if old.to_dict() == new.to_dict():
-        return False
+    if _shown(old) == _shown(new):
+        return False  # memory that only ticks rides along with the next write: a restart forgets seconds, not decisions
     return seconds_since_write >= FIGURES_EVERY_SECONDS
+
+
+def _shown(status: InferenceServiceStatus) -> dict[str, Any]:
+    data = status.to_dict()
+    data.pop("memory", None)
+    return data
