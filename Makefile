@@ -21,7 +21,7 @@ $(STAMP): requirements/dev.txt requirements/go.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing the pinned requirements into $(VENV) …"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@deploy/local/go-version.sh || $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/go.txt
 	@touch $@
 
