@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -59,6 +59,52 @@ def explain(name: ServiceName, namespace: Namespace = None) -> None:
     from equipoise.cli.show import show_explanation
 
     raise typer.Exit(show_explanation(name, namespace))
+
+
+@app.command()
+def plan(
+    file: Annotated[
+        list[Path], typer.Option("--file", "-f", help="File with InferenceServices, - for standard input; may be repeated.")
+    ],
+    fleet: Annotated[
+        Path | None, typer.Option(help="The hardware: pools in a few lines, or what `kubectl get nodes -o yaml` gives.")
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="The hardware of the cluster that kubectl's current context leads to.")
+    ] = False,
+    demand: Annotated[
+        list[str] | None,
+        typer.Option(help="Traffic, as requests=30/s,prompt=1155,output=211,hit=0.2; NAME: before it is for one service."),
+    ] = None,
+    prices: Annotated[Path | None, typer.Option(help="Your prices: USD per GPU and hour by device or pool, as YAML.")] = None,
+    model_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="config.json of a model that the catalogue lacks: a file, folder or address; NAME= before it is for one service."
+        ),
+    ] = None,
+    mount: Annotated[
+        list[str] | None, typer.Option(help="Where a PersistentVolumeClaim of a pvc:// model is mounted here, as CLAIM=FOLDER.")
+    ] = None,
+    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="table or json.")] = "table",
+    plot: Annotated[Path | None, typer.Option(help="Draw cost over targets into this file, such as plan.png.")] = None,
+) -> None:
+    """Say what a fleet can serve: shapes and prices per phase, the cheapest plan, what other targets cost, apart or together."""
+    from equipoise.cli.plan.command import run_plan
+
+    raise typer.Exit(
+        run_plan(
+            file,
+            fleet=fleet,
+            live=live,
+            demand=demand or (),
+            prices=prices,
+            model_config=model_config or (),
+            mounts=mount or (),
+            output=output,
+            plot=plot,
+        )
+    )
 
 
 @app.command()
