@@ -22,7 +22,11 @@ class Source:
 
 
 PODS: Final = Source(kinds.POD, field_selector="status.phase!=Succeeded,status.phase!=Failed")
-"""All pods: whoever holds a GPU takes it from what is free. Finished ones hold nothing. See `views` for what is kept."""
+"""All pods: whoever holds a GPU takes it from what is free. Finished ones hold nothing, so they are left out on the server.
+
+Memory (measured): about 2 KB in kopf for every pod that is watched; in the store 4 KB (48 KB as decoded JSON) for each that
+is ours or holds accelerators, nothing for the others. 10,000 strangers' pods without GPUs cost 20 MB.
+"""
 
 WATCHED: Final[tuple[Source, ...]] = (
     Source(kinds.INFERENCE_SERVICE),

@@ -259,7 +259,8 @@ def test_objects_share_their_keys_and_short_strings(store: Store) -> None:
 
 
 def test_all_kinds_of_children_are_found_by_their_service(store: Store) -> None:
-    child = pod("router", 1, **OURS, **{labels.SERVICE: "chat"})
+    child = pod("router", 1)
+    child["metadata"]["labels"] = {**OURS, labels.SERVICE: "chat"}
     store.upsert(SERVICE, child)
     assert names(store.of_service(SERVICE, ServiceKey("prod", "chat"))) == ["router"]
     assert store.owned_by(NODE, "u") == []
