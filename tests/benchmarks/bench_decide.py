@@ -1,7 +1,7 @@
 """How long one round of decide() takes on one core, for 1, 10, 100 and 1,000 services on six shared pools.
 
-`python tests/benchmarks/bench_decide.py` prints seconds for the first round (nothing remembered or cached), a round with nearly the
-same traffic, and a round in which every service's traffic has changed.
+`python tests/benchmarks/bench_decide.py` prints seconds for the first round (nothing remembered or cached), a round with
+nearly the same traffic, and a round in which every service's traffic has changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A hundred services created, updated and deleted at five per second, beside the floor: bare pairs of Deployments in the same run.
+"""A hundred services created, updated and deleted at five per second, beside the floor: bare pairs of Deployments.
 
-Prints a table and writes build/bench/reconcile.json. Real: API server, controllers, scheduler, Helm, the operator with the chart's
-rights. Emulated: kubelets (KWOK), whose pods are ready at once, so that what is measured is the control plane and the operator.
+Prints a table and writes build/bench/reconcile.json; both are measured in the same run. Real: API server, controllers,
+scheduler, Helm, the operator with the chart's rights. Emulated: kubelets (KWOK), whose pods are ready at once, so that what
+is measured is the control plane and the operator.
 Absolute times vary between machines: read the ratios.
 """
 

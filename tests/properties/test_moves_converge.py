@@ -132,7 +132,7 @@ counts = st.integers(0, 5)
 def test_moves_converge_and_lose_no_serving_pod(
     before: tuple[int, int, int], after: tuple[int, int, int], stops: list[int], seed: int, flips: bool
 ) -> None:
-    """From any split to any other that the GPUs hold, interrupted anywhere: the end is the allocation, and nothing serving was deleted."""
+    """From any split to any other that the GPUs hold, interrupted anywhere: the allocation, and nothing serving deleted."""
     start = dict(zip((PREFILL, DECODE, OTHER), before, strict=True))
     wanted = dict(zip((PREFILL, DECODE, OTHER), after, strict=True))
     gpus = {"h100-80gb": max(sum(before[:2]), sum(after[:2])), "l40s-48gb": max(before[2], after[2])}

@@ -81,6 +81,11 @@ def _explain_standing(service: ServiceState, changed: bool) -> None:
         if state.policy.scaling is not Scaling.AUTO and not any(reason.phase is phase for reason in service.reasons):
             name = reasons.EXTERNAL_COUNT if state.policy.scaling is Scaling.EXTERNAL else reasons.FIXED_COUNT
             service.say(name, f"{phase.value} is set to {state.fixed_count} by scaling {state.policy.scaling.value}", phase)
+    for phase, state in service.phases.items():
+        if state.replicas() == 1 and service.active:
+            service.reasons.insert(
+                0, Reason(reasons.BELOW_TWO, f"{phase.value} has a single replica: the service stops with it", phase)
+            )
     if service.infeasible is not None:
         service.reasons.append(service.infeasible)
     limited = _limited(service)

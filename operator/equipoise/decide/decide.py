@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from equipoise.api.identity import Phase, ServiceKey, Variant
 from equipoise.decide import reasons
 from equipoise.decide.allocation.greedy import allocate
-from equipoise.decide.allocation.types import Allocation
+from equipoise.decide.allocation.types import Allocation, AllocationProblem
 from equipoise.decide.conclude import conclude
 from equipoise.decide.flips import flip
 from equipoise.decide.free import FreeNow
@@ -30,11 +30,14 @@ from equipoise.decide.state import ServiceState
 from equipoise.decide.types import CapacityMode, DecideInput, Decision
 from equipoise.fleet.types import Fleet
 
+Solver = Callable[[AllocationProblem], Allocation]
 _ENGINES: Final = EnginePerformance()
 
 
-def decide(fleet: Fleet, inputs: DecideInput, performance: Performance = _ENGINES) -> dict[ServiceKey, Decision]:
-    """A decision for every service, in the order of their keys.
+def decide(
+    fleet: Fleet, inputs: DecideInput, performance: Performance = _ENGINES, solve: Solver = allocate
+) -> dict[ServiceKey, Decision]:
+    """A decision for every service, in the order of their keys. `solve` plans the allocation; any solver of the problem will do.
 
     Pure: equal arguments give equal decisions, whatever the order of the services. ValueError only for unknown settings.
     1. What is known of every service (`prepare`). 2. One plan for all (`allocate`). 3. Pods that never found a node are given up,
@@ -52,10 +55,10 @@ def decide(fleet: Fleet, inputs: DecideInput, performance: Performance = _ENGINE
         if state.active:
             enforce_caps(state)
             cancel_overdue(state, now, settings)
-    allocation = allocate(allocation_problem(fleet, states.values(), now, settings))
+    allocation = solve(allocation_problem(fleet, states.values(), now, settings))
     _note_plan(states, allocation)
     if any(state.service.mode is CapacityMode.RECOMMEND for state in states.values()):
-        advice = allocate(allocation_problem(fleet, states.values(), now, settings, advice=True))
+        advice = solve(allocation_problem(fleet, states.values(), now, settings, advice=True))
         _note_plan({key: state for key, state in states.items() if state.service.mode is CapacityMode.RECOMMEND}, advice)
     _move(fleet, states, inputs, settings)
     for state in states.values():

@@ -13,7 +13,7 @@ _EVENT_LIMIT = 1000  # an Event's message may have 1,024 characters
 def explain(decision: Decision) -> str:
     """Everything that decided, in full sentences: what was done, the figures of each phase, and every rule that spoke."""
     lines = [headline(decision), ""]
-    for phase, figures in sorted(decision.phases.items()):
+    for phase, figures in ((phase, decision.phases[phase]) for phase in Phase if phase in decision.phases):
         lines += [f"{phase.value}: {_figures(figures)}"]
         for variant, count in sorted(decision.allocation.items()):
             if variant.phase is phase:

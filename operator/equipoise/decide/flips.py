@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from equipoise.api.identity import Phase, Variant
 from equipoise.decide import reasons
 from equipoise.decide.settings import Settings
-from equipoise.decide.state import PhaseState, ServiceState
+from equipoise.decide.state import PhaseState, ServiceState, figure
 from equipoise.decide.types import Move, MoveKind
 
 _FLIP_DEADLINE_SECONDS = 60.0  # after that a flip that was decided but not seen is no reason to wait any longer
@@ -40,8 +40,6 @@ def flip(service: ServiceState, now_seconds: float, settings: Settings) -> None:
     sides = _sides(service)
     if sides is None:
         return
-    if not service.service.flip_supported:
-        return
     if _in_flight(service, now_seconds):
         service.say(reasons.MOVE_IN_FLIGHT, "the last flips are still being carried out")
         return
@@ -62,10 +60,18 @@ def flip(service: ServiceState, now_seconds: float, settings: Settings) -> None:
     after = max(receiver.load, donor.load)
     if not steps:
         return
+    if not service.service.flip_supported:
+        service.say(
+            reasons.FLIP_UNSUPPORTED,
+            f"{sum(steps.values())} replicas changing to {worse.value} would bring the larger utilisation from {figure(before)} "
+            f"to {figure(after)}, but they cannot: {service.service.flip_reason or 'the engine fixes the role at the start'}",
+            worse,
+        )
+        return
     if after > before * (1.0 - settings.flip_gain):
         service.say(
             reasons.BEST_SPLIT,
-            f"the larger utilisation {before:.2f} ({worse.value}) would fall to {after:.2f} at best, by less than "
+            f"the larger utilisation {figure(before)} ({worse.value}) would fall to {figure(after)} at best, by less than "
             f"{settings.flip_gain:.0%}",
             worse,
         )
@@ -123,7 +129,7 @@ def _best_steps(receiver: _Side, donor: _Side) -> dict[Variant, int]:
 def _apply(
     service: ServiceState, receiver: PhaseState, donor: PhaseState, steps: dict[Variant, int], before: float, after: float
 ) -> None:
-    text = f"utilisation {before:.2f} of {receiver.phase.value} falls to {after:.2f}"
+    text = f"utilisation {figure(before)} of {receiver.phase.value} falls to {figure(after)}"
     for variant, count in sorted(steps.items()):
         target = variant.with_phase(receiver.phase)
         donor.next[variant] -= count

@@ -12,7 +12,7 @@ from equipoise.decide.demand import Demand
 from equipoise.decide.free import FreeNow
 from equipoise.decide.gifts import Donors, Gift, Unit, merge, within_floors
 from equipoise.decide.settings import Settings
-from equipoise.decide.state import ServiceState, load
+from equipoise.decide.state import ServiceState, figure, load
 from equipoise.decide.types import Move, MoveKind
 from equipoise.decide.worth import Outlook, served_share
 from equipoise.fleet.types import Fleet
@@ -31,8 +31,8 @@ def hand_over(
     """For every service that found no free GPU: take what the plan takes from others, if it is confirmed, safe and worth it.
 
     Only donors shrink in this round. Receivers grow in the round that sees the GPUs free, so the budget is never exceeded in
-    between, whatever fails. All replicas of a service move in one transaction (control notes, lesson 2), k donors for one
-    receiver where shapes differ.
+    between, whatever fails. All replicas of a service move in one transaction (one at a time loses more than it wins), k
+    donors for one receiver where shapes differ.
     """
     arriving = dict(free.draining)
     donors = Donors(services, fleet, free)
@@ -107,7 +107,10 @@ def _counts_to_try(most: int) -> list[int]:
 def _confirmed(
     service: ServiceState, phases: Sequence[Phase], startup: float, interval_seconds: float, settings: Settings
 ) -> bool:
-    """A cold move must be wanted for a share of its start-up time: the dearer the move, the slower the trigger (lesson 3)."""
+    """A cold move must be wanted for a share of its start-up time: the dearer the move, the slower the trigger.
+
+    Measured in `docs/concepts/deciding.md`.
+    """
     needed = max(2, math.ceil(settings.confirm_share * startup / max(interval_seconds, 1e-9)))
     rounds = 0
     for phase in phases:
@@ -156,8 +159,8 @@ def _refusal(service: ServiceState, gift: Gift, settings: Settings) -> str:
     if after <= before * (1.0 - settings.flip_gain):
         return ""
     return (
-        f"{gift.donor} would be at {after:.2f} of its capacity without {gift.donors} replicas, {receiver.phase.value} is at "
-        f"{before:.2f}: nothing is taken"
+        f"{gift.donor} would be at {figure(after)} of its capacity without {gift.donors} replicas, {receiver.phase.value} is at "
+        f"{figure(before)}: nothing is taken"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Final
 
 from equipoise.api.identity import Phase, Shape, Variant
 from equipoise.decide import reasons
@@ -14,6 +15,7 @@ from equipoise.decide.types import PhasePolicy, Reason, ServiceInput, VariantOpt
 from equipoise.fleet.types import Fleet, Pool
 from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, Targets, Workload
 
+GRID: Final = 0.05  # lengths are rounded to this for capacity, so that it changes with the traffic and not with every request
 _SEPARATE_SHAPES_GAIN = 0.7  # one shape for both phases, unless it serves them this much worse: only equal shapes can flip
 
 
@@ -98,7 +100,7 @@ def service_options(
         performance,
         service.model,
         service.targets,
-        workload,
+        workload.rounded(GRID),
         tuple((phase, policy.pools, policy.shape) for phase, policy in policies),
         service.flip_supported,
         kept,
@@ -228,8 +230,8 @@ def _pool_capacities(
 def _best_shape(own: Mapping[Shape, ReplicaCapacity], other: Mapping[Shape, ReplicaCapacity] | None) -> Shape:
     """The shape with the most tokens per GPU; where flips are possible, one that suits both phases if that costs little.
 
-    Only replicas of equal shape can change phase, and a flip keeps nearly all the value of a free move (control notes), so up
-    to 30 % of a phase's efficiency is given for it.
+    Only replicas of equal shape can change phase, and a flip keeps nearly all the value of a free move, so up to
+    30 % of a phase's efficiency is given for it (`docs/concepts/deciding.md`).
     """
 
     def efficiency(table: Mapping[Shape, ReplicaCapacity], shape: Shape) -> float:

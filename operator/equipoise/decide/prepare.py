@@ -49,7 +49,7 @@ def prepare(
     state.extra.update({name: until for name, until in memory.extra.items() if name.startswith("blocked.") and until > now})
     if estimate.assumed and observation is not None:
         state.say(reasons.LENGTHS_ASSUMED, f"never observed, assumed: {', '.join(estimate.assumed)}")
-    for phase in sorted(service.phases):
+    for phase in (phase for phase in Phase if phase in service.phases):
         phase_state = _phase_state(state, phase, options[phase], counts, lags[phase], starves, inputs, settings)
         state.phases[phase] = phase_state
         _trim(state, phase_state, promised[phase], inputs, settings)

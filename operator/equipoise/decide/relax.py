@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from equipoise.api.identity import Phase, Shape, Variant
-from equipoise.decide.options import FleetView
+from equipoise.decide.options import GRID, FleetView
 from equipoise.decide.performance import Performance
-from equipoise.decide.workload import on_grid
 from equipoise.perf.types import ModelFacts, ReplicaCapacity, Targets, Workload
 
 _STEPS = (1.25, 1.5, 2.0, 3.0, 5.0)
@@ -25,7 +24,11 @@ def relaxed_target_seconds(
 ) -> float | None:
     """The least relaxed TTFT (prefill) or TPOT (decode) that these replicas meet at this need; None beyond five times."""
     places = tuple(sorted(((v.pool, v.shape, n) for v, n in counts.items() if n > 0), key=repr))
-    return _relaxed(fleet, performance, model, targets, workload, phase, places, on_grid(needed)) if places else None
+    return (
+        _relaxed(fleet, performance, model, targets, workload.rounded(GRID), phase, places, float(f"{needed:.2g}"))
+        if places
+        else None
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -29,6 +29,7 @@ class Settings:
     cover_tolerance: float = (
         0.03  # a phase loaded this much above its capacity counts as covered: one replica must not hang on noise
     )
+    shrink_margin: float = 0.08  # what stays after a shrink exceeds the window's highest need by this: no growing back at once
 
     # Trim
     trim_rounds: float = 3.0  # rounds in a row below target before the floor rises: a single bad window is noise

@@ -70,7 +70,7 @@ def _droppable(state: PhaseState, needed: float, settings: Settings) -> list[Var
     return [
         variant
         for variant in sorted((variant for variant, count in state.next.items() if count > 0), key=order)
-        if (capacity - state.rate(variant)) * (1.0 + settings.cover_tolerance) >= needed
+        if capacity - state.rate(variant) >= needed * (1.0 + settings.shrink_margin)
     ]
 
 

@@ -167,3 +167,8 @@ def load(work: float | None, capacity: float) -> float:
     if work is None or work <= 0.0:
         return 0.0
     return work / capacity if capacity > 0.0 else float("inf")
+
+
+def figure(utilisation: float) -> str:
+    """A utilisation for people."""
+    return "infinite (no capacity)" if utilisation == float("inf") else f"{utilisation:.2f}"

@@ -28,7 +28,7 @@ def adjust_trim(
     interval_seconds: float,
     settings: Settings,
 ) -> Trim:
-    """Fast up, slow down, bounded (Narwhal's closed-loop floor; research 3.5).
+    """Fast up, slow down, bounded (Narwhal's closed-loop floor).
 
     `promised` is the share of requests to be inside the target, or what is attainable at all if that is less. Rounds do not
     count while a move is in flight or its pods warm up (`settling`), nor while the phase is known to be short of capacity

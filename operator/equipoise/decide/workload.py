@@ -13,7 +13,6 @@ from equipoise.perf.types import Workload
 
 _ENOUGH_ENDED = 50.0  # answers, for the estimate to rest on them: chance is then about 14 %
 _LONGEST = 10_000_000.0  # tokens; no engine holds more, whatever a signal says
-_GRID = 1.05  # lengths are rounded to powers of this, so that capacity changes when the traffic does, not with every request
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def estimate_workload(
     hits = min(0.99, max(0.0, hits))
     if hits:
         memory["lengths.prefix_hit_share"] = round(hits, 2)
-    workload = Workload(on_grid(prompt), on_grid(output), round(hits, 2))
+    workload = Workload(max(1.0, prompt), max(1.0, output), round(hits, 2))
     return WorkloadEstimate(workload, tuple(assumed), memory)
 
 
@@ -97,11 +96,6 @@ def answer_tokens(observation: ServiceObservation, completed: float | None) -> t
     if total <= 0.0:
         return completed, 0.0
     return (written * window + prior * completed) / total, total
-
-
-def on_grid(value: float) -> float:
-    """The nearest power of 1.05, rounded to a tenth of a token."""
-    return 1.0 if value <= 1.0 else round(_GRID ** round(math.log(value, _GRID)), 1)
 
 
 def _known(signal: Signal | None) -> float | None:

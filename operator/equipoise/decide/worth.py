@@ -79,7 +79,7 @@ class Outlook:
         return 0.5 * (self.after - self.before + self.back_after - self.back_before) * self.turns_seconds
 
     def worth_it(self, settings: Settings) -> bool:
-        """A cold move must win clearly more than it costs: the dwell is a guess (control notes, lessons 8 and 11)."""
+        """A cold move must win clearly more than it costs: the dwell is a guess (`docs/concepts/deciding.md`)."""
         return self.gain > 0.0 and self.gain >= settings.worth_margin * self.loss
 
     def __str__(self) -> str:

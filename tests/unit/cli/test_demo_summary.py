@@ -50,7 +50,8 @@ def test_ten_seconds_must_pass_before_restored_is_said() -> None:
 
 
 def test_violations_are_found() -> None:
-    samples = [sample(0.0), sample(1.0, gpus_bound={"big": 5}), sample(2.0, ready={(Phase.PREFILL, "big"): 1}), sample(3.0, lost=2)]
+    no_decode = {(Phase.PREFILL, "big"): 1}
+    samples = [sample(0.0), sample(1.0, gpus_bound={"big": 5}), sample(2.0, ready=no_decode), sample(3.0, lost=2)]
     found = summarise(run(samples))["violations"]
     assert len(found) == 3
     assert "5 GPUs bound in pool big, which has 4" in found[0]

@@ -104,6 +104,77 @@ def observation(
 
 
 @dataclass
+class Setting:
+    """One service in one round: its replicas (ready unless said otherwise), its traffic, its pools."""
+
+    pools: tuple[Pool, ...] = field(default_factory=lambda: (pool("h100"),))
+    performance: TablePerformance = field(default_factory=lambda: table(h100=(10_000.0, 1_000.0)))
+    ready: Mapping[tuple[Phase, str], int] = field(default_factory=dict)
+    shapes: Mapping[tuple[Phase, str], Shape] = field(default_factory=dict)
+    status: Mapping[tuple[Phase, str], Mapping[str, float]] = field(default_factory=dict)
+    service: ServiceInput = field(default_factory=service)
+    seen: ServiceObservation | None = None
+    memory: ServiceMemory = field(default_factory=ServiceMemory)
+    now: float = 1000.0
+    interval: float = 15.0
+    others: Mapping[str, tuple[ServiceInput, ServiceObservation | None, Mapping[tuple[Phase, str], int]]] = field(
+        default_factory=dict
+    )
+
+    def variant(self, phase: Phase, pool_name: str = "h100", name: str | None = None) -> Variant:
+        key = self.service.key if name is None else ServiceKey("prod", name)
+        return Variant(key, phase, pool_name, self.shapes.get((phase, pool_name), ONE))
+
+    def decide(self) -> Decision:
+        return self.decide_all()[self.service.key]
+
+    def decide_all(self) -> dict[ServiceKey, Decision]:
+        statuses: dict[ServiceKey, list[VariantStatus]] = {self.service.key: []}
+        for (phase, name), count in self.ready.items():
+            entry = {"desired": count, "ready": count, "startup_seconds": 60.0, **self.status.get((phase, name), {})}
+            statuses[self.service.key].append(VariantStatus(self.variant(phase, name), **entry))  # type: ignore[arg-type]
+        services = [self.service]
+        observations = {} if self.seen is None else {self.service.key: self.seen}
+        for name, (given, seen, ready) in self.others.items():
+            key = ServiceKey("prod", name)
+            services.append(given)
+            statuses[key] = [
+                VariantStatus(self.variant(phase, where, name), n, n, startup_seconds=60.0) for (phase, where), n in ready.items()
+            ]
+            if seen is not None:
+                observations[key] = seen
+        every = [status for entries in statuses.values() for status in entries]
+        inputs = DecideInput(
+            tuple(replace(entry, variants=tuple(statuses[entry.key])) for entry in services),
+            observations,
+            {self.service.key: self.memory},
+            self.now,
+            self.interval,
+        )
+        return decide(Fleet(tuple(_occupied(entry, every) for entry in self.pools)), inputs, self.performance)
+
+
+def _occupied(entry: Pool, statuses: list[VariantStatus]) -> Pool:
+    nodes = list(entry.nodes)
+    for status in statuses:
+        for _ in range((status.ready + status.starting + status.draining) if status.variant.pool == entry.name else 0):
+            width = status.variant.shape.gpus_per_replica
+            index = next(i for i, node in enumerate(nodes) if node.free_gpus >= width)
+            own = dict(nodes[index].own_gpus)
+            own[status.variant] = own.get(status.variant, 0) + width
+            nodes[index] = replace(nodes[index], own_gpus=own)
+    return replace(entry, nodes=tuple(nodes))
+
+
+def names(decision: Decision) -> set[str]:
+    return {reason.name for reason in decision.reasons}
+
+
+def message(decision: Decision, name: str) -> str:
+    return next(reason.message for reason in decision.reasons if reason.name == name)
+
+
+@dataclass
 class _Pod:
     variant: Variant
     node: str

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from equipoise.decide.allocation.types import AllocationProblem, PhaseDemand
 
+_BEYOND = 1.000001  # the phase that gives way must not be left undecided
 _PASSES = 3  # a phase that gives way to others lands on its second choice, which may then be scarce too
 
 
@@ -37,7 +38,7 @@ def shadow_prices(problem: AllocationProblem, gpus: Mapping[str, int]) -> dict[s
             for regret, wanted in sorted(wishes, reverse=True):
                 left -= wanted
                 if left < 0.0:
-                    shadow[pool] = shadow.get(pool, 0.0) + regret
+                    shadow[pool] = shadow.get(pool, 0.0) + regret * _BEYOND
                     changed = changed or regret > 0.0
                     break
         if not changed:

@@ -160,7 +160,7 @@ class Layout:
 
     def _held_elsewhere(self, pool: str) -> list[int]:
         """GPUs per node that plannable replicas hold: nobody's to take for a replica that may not displace."""
-        fixed = {variant for variant in self.fixed.places}
+        fixed = set(self.fixed.places)
         ordered = sorted(self.problem.pools[pool], key=lambda node: node.name)
         return [sum(gpus for variant, gpus in node.own_gpus.items() if variant not in fixed) for node in ordered]
 

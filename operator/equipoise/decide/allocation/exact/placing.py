@@ -118,9 +118,7 @@ def _keep(
     return found
 
 
-def _follow(
-    guides: dict[tuple[str, int, int], int], guided: list[int], pool: str, width: int, room: _Room
-) -> int | None:
+def _follow(guides: dict[tuple[str, int, int], int], guided: list[int], pool: str, width: int, room: _Room) -> int | None:
     for place in guided:
         if guides[pool, place, width] > 0 and room.take(place, width):
             guides[pool, place, width] -= 1

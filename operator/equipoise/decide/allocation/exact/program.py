@@ -32,7 +32,12 @@ class _Columns:
 
 
 def solve_program(
-    layout: Layout, start: Mapping[Variant, int], start_score: Score, seconds: float, relative_gap: float = 1e-6, nodes: int = 5_000
+    layout: Layout,
+    start: Mapping[Variant, int],
+    start_score: Score,
+    seconds: float,
+    relative_gap: float = 1e-6,
+    nodes: int = 5_000,
 ) -> Plan | None:
     """The best plan, level by level. None when the solver found none that is better founded than `start`.
 
@@ -50,9 +55,9 @@ def solve_program(
     packing = add_pools(program, layout, columns.replicas)
     _add_limits(program, columns, layout)
     order = priorities(layout)
-    levels = [
-        (columns.minimum.get(priority, []), value) for priority, value in zip(order, start_score.minimums, strict=True)
-    ] + [(columns.demand.get(priority, []), value) for priority, value in zip(order, start_score.demands, strict=True)]
+    levels = [(columns.minimum.get(priority, []), value) for priority, value in zip(order, start_score.minimums, strict=True)] + [
+        (columns.demand.get(priority, []), value) for priority, value in zip(order, start_score.demands, strict=True)
+    ]
     hint = {columns.replicas[choice.index]: float(start.get(choice.variant, 0)) for choice in layout.choices}
     worst, full = 0.0, True
     solution: Solution | None = None

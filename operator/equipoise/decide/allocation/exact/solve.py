@@ -39,13 +39,10 @@ class _Best:
         self.score = Score((), (), math.inf)
         self.gap, self.method = math.nan, ""
 
-    def offer(
-        self, counts: Mapping[Variant, int], method: str, gap: float = math.nan, packing: Packing | None = None
-    ) -> None:
+    def offer(self, counts: Mapping[Variant, int], method: str, gap: float = math.nan, packing: Packing | None = None) -> None:
         if not within_limits(self.layout, counts):
             return
-        filled = Filled(self.layout, counts, packing)
-        filled.top_up()
+        filled = _settle(self.layout, counts, packing)
         counts = filled.counts()
         found = score(self.layout, counts)
         if self.filled is None or self.score.worse_than(found):
@@ -54,8 +51,28 @@ class _Best:
             self.gap, self.method = gap, method
 
     def allocation(self) -> Allocation:
-        assert self.filled is not None
+        if self.filled is None:
+            raise RuntimeError("no plan was ever offered, though the empty one always is")
         return self.filled.allocation(self.gap, self.method)
+
+
+def _settle(layout: Layout, counts: Mapping[Variant, int], packing: Packing | None) -> Filled:
+    """The plan on its nodes, with what is left given to those that lack something.
+
+    What comes on top may be a replica that runs already and then stays where it is: so a plan that has grown is placed again, and
+    only counts if that works.
+    """
+    filled = Filled(layout, counts, packing)
+    before = filled.counts()
+    filled.top_up()
+    grown = filled.counts()
+    if grown == before:
+        return filled
+    again = Filled(layout, grown)
+    if again.lost:
+        return Filled(layout, before, packing)
+    again.top_up()
+    return again if again.counts() == grown else Filled(layout, grown)
 
 
 def _free_counts(layout: Layout, replicas: Mapping[Variant, int]) -> dict[Variant, int]:
