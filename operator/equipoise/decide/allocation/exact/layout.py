@@ -137,13 +137,13 @@ class Layout:
                     continue
                 for variant, count in sorted(entry.current.items()):
                     chunks, width = self.chunk(variant)
-                    nodes = self.pools.get(variant.pool, [])
+                    room = self.pools.get(variant.pool, [])
                     own = slots.get(variant, [])
                     for _ in range(count):
-                        place = tuple(own[:chunks])
-                        if len(place) == chunks and _take(nodes, place, width):
+                        where = tuple(own[:chunks])
+                        if len(where) == chunks and _take(room, where, width):
                             del own[:chunks]
-                            self._fix(position, entry, variant, place)
+                            self._fix(position, entry, variant, where)
                         else:
                             loose.append((position, variant))
         held = {name: self._held_elsewhere(name) for name in self.pools}

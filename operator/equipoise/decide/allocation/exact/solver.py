@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import highspy
 import numpy as np
+from highspy._core import _Highs
 
 INFINITY = float("inf")
 
@@ -21,13 +22,13 @@ class Solution:
     gap: float
 
 
-def quiet(seconds: float) -> highspy._Highs:
+def quiet(seconds: float) -> _Highs:
     """A solver with one thread and a fixed seed, so that it takes the same way every time.
 
     The base class, since the constructor of `highspy.Highs` switches callbacks on and thereby writes a banner to standard output
     before anyone can silence it.
     """
-    highs = highspy._Highs()
+    highs = _Highs()
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)
     highs.setOptionValue("random_seed", 0)
