@@ -51,6 +51,9 @@ crds: $(STAMP) ## write crds/*.yaml, the chart's copy and the API reference from
 	@$(BIN)/python -m equipoise.api.generate crds
 	@$(BIN)/python deploy/kustomize/generate.py
 
+docs: $(STAMP) crds ## write the reference pages that come from the code
+	@$(BIN)/python -m equipoise.observe.document > docs/reference/queries.md
+
 bench: $(STAMP) ## reconcile and decide() at scale; writes build/bench/*.json
 	@$(BIN)/python -m local_cluster build
 	@$(BIN)/python tests/benchmarks/bench_reconcile.py

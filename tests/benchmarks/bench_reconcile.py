@@ -14,7 +14,7 @@ import ssl
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -120,12 +120,9 @@ class Ready:
         name, generation = obj["metadata"]["name"], obj["metadata"]["generation"]
         found = {c["type"]: c for c in obj.get("status", {}).get("conditions", ())}
         ready, progressing = found.get("Ready"), found.get("Progressing")
-        if (
-            ready
-            and ready["status"] == "True"
-            and ready.get("observedGeneration") == generation
-            and progressing["status"] == "False"
-        ):
+        if ready is None or progressing is None:
+            return
+        if ready["status"] == "True" and ready.get("observedGeneration") == generation and progressing["status"] == "False":
             self.at.setdefault((name, generation), time.monotonic())
 
     def deployment(self, event: dict[str, Any]) -> None:
@@ -142,9 +139,11 @@ class Ready:
             self.at.setdefault((obj["metadata"]["name"], obj["metadata"]["generation"]), time.monotonic())
 
 
-async def paced(count: int, step: Callable[[int], Awaitable[None]]) -> list[float]:
+async def paced(count: int, step: Callable[[int], Coroutine[Any, Any, None]]) -> list[float]:
     """Start `step` for each number at the rate; returns when each was submitted."""
-    submitted, tasks, begin = [], [], time.monotonic()
+    submitted: list[float] = []
+    tasks: list[asyncio.Task[None]] = []
+    begin = time.monotonic()
     for number in range(count):
         await asyncio.sleep(max(0.0, begin + number / PER_SECOND - time.monotonic()))
         submitted.append(time.monotonic())

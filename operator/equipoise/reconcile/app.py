@@ -15,9 +15,11 @@ from equipoise.api.service import InferenceService
 from equipoise.decide.memory import ServiceMemory
 from equipoise.decide.policy import ServicePolicy, service_policy
 from equipoise.decide.types import Reason, Scaling
-from equipoise.observe.observer import Observer, SignalSource
+from equipoise.observe.direct import DirectObserver
+from equipoise.observe.observer import Observer
 from equipoise.observe.prometheus import PrometheusClient, PrometheusSettings
 from equipoise.reconcile.capacity.loop import CapacityLoop, Member
+from equipoise.reconcile.capacity.signals import Signals
 from equipoise.reconcile.contract import Context
 from equipoise.reconcile.kube.kinds import (
     CUSTOM_RESOURCE_DEFINITION,
@@ -47,6 +49,7 @@ class EquipoiseApp:
         self._records = Records(context.store)
         self._reporter = Reporter(context, self._records)
         self._session: aiohttp.ClientSession | None = None
+        self._pods: DirectObserver | None = None
         self._capacity: CapacityLoop | None = None
         self._workload: WorkloadReconciler | None = None
 
@@ -108,6 +111,8 @@ class EquipoiseApp:
         """Let go of connections."""
         if self._session is not None:
             await self._session.close()
+        if self._pods is not None:
+            await self._pods.close()
 
     def _admit(self, key: ServiceKey, resource: InferenceService) -> Member | None:
         """Make sure that the service has a record, restored from status in a new process; None when its spec is impossible."""
@@ -162,7 +167,7 @@ class EquipoiseApp:
 
     def _loop(self) -> CapacityLoop:
         if self._capacity is None:
-            self._capacity = CapacityLoop(self._context, self._records, self._source())
+            self._capacity = CapacityLoop(self._context, self._records, self._signals())
         return self._capacity
 
     def _worker(self) -> WorkloadReconciler:
@@ -171,10 +176,11 @@ class EquipoiseApp:
             self._workload = WorkloadReconciler(self._context, self._records, self._reporter, self._session)
         return self._workload
 
-    def _source(self) -> SignalSource | None:
+    def _signals(self) -> Signals:
         found = self._context.settings.prometheus
+        self._pods = DirectObserver()
         if not found.url:
-            return None
+            return Signals(None, self._pods)
         client = PrometheusClient(
             PrometheusSettings(
                 url=found.url,
@@ -183,4 +189,4 @@ class EquipoiseApp:
                 bearer_token_file=found.bearer_token_file,
             )
         )
-        return Observer(client)
+        return Signals(Observer(client), self._pods)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from equipoise.api.engine import RouterType
 from equipoise.api.identity import ServiceKey, Variant
-from equipoise.api.policy import Switch
+from equipoise.api.policy import MetricsSource, Switch
 from equipoise.api.service import InferenceService
 from equipoise.decide.memory import ServiceMemory
 from equipoise.decide.queues import queue_bound_tokens
@@ -43,8 +43,7 @@ class Records:
         self._store = store
         self._records: dict[ServiceKey, Record] = {}
         self.fleet = Fleet(())
-        self.metrics_reason = ""
-        self.metrics_problem = ""
+        self.metrics_troubles: Mapping[MetricsSource, Reason] = {}
 
     def of(self, key: ServiceKey) -> Record:
         """The record of a service; an empty one when nothing is known."""

@@ -179,6 +179,8 @@ class _Table:
         old = self.objects.get(key)
         if uid in self._gone or (old is not None and (_older(version, old) or _identity(old) == (key, uid, version))):
             return None
+        if old is not None and old["metadata"].get("uid") != uid:
+            self._bury(old["metadata"].get("uid", ""))  # a name is free only after its holder's death, even one nobody reported
         new = view(self.kind, obj)
         if new is None:
             return self._put(key, old, None)
@@ -186,13 +188,16 @@ class _Table:
 
     def remove(self, obj: Object) -> Change | None:
         key, uid, _ = _identity(obj)
-        self._gone[uid] = None
-        if len(self._gone) > _REMEMBERED_DEATHS:
-            del self._gone[next(iter(self._gone))]
+        self._bury(uid)
         old = self.objects.get(key)
         if old is None or old["metadata"].get("uid") != uid:
             return None
         return self._put(key, old, None)
+
+    def _bury(self, uid: str) -> None:
+        self._gone[uid] = None
+        if len(self._gone) > _REMEMBERED_DEATHS:
+            del self._gone[next(iter(self._gone))]
 
     def replace(self, listing: Listing, namespace: str | None) -> Iterator[Change]:
         seen: set[ObjectKey] = set()

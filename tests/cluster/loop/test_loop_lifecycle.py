@@ -129,6 +129,9 @@ def test_external_scaling_follows_kubectl_scale(stage: Stage, space: str, apply_
 
     apply_service(phases={"decode": {"scaling": "External", "min": 1}})
     stage.wait_condition(space, "chat", "Ready")
+    # An autoscaler takes an absent count for "switched off": the first one is set for it.
+    wait_until(lambda: stage.cluster.get_json("phasescale", "chat-decode", "-n", space).get("spec", {}).get("replicas") == 1, 30,
+               "the first count")  # fmt: skip
     stage.cluster.kubectl("scale", "phasescale", "chat-decode", "-n", space, "--replicas=3")
     wait_until(lambda: stage.service(space, "chat")["status"]["phases"]["decode"].get("ready") == 3, 30, "three decode replicas")
     scale = stage.cluster.get_json("phasescale", "chat-decode", "-n", space)

@@ -107,6 +107,17 @@ def test_prometheus_gone_holds_everything(stage: Stage, space: str, apply_servic
         stage.cluster.start_component("prometheus")
 
 
+def test_a_service_that_reads_its_pods_does_not_need_prometheus(stage: Stage, space: str, apply_service: Apply) -> None:
+    """With metrics.source Pods the operator asks the engines itself, and says so while Prometheus is gone."""
+    stage.cluster.stop_component("prometheus")
+    try:
+        apply_service(metrics={"source": "Pods"})
+        stage.wait_condition(space, "chat", "Ready")
+        stage.wait_condition(space, "chat", "MetricsAvailable")
+    finally:
+        stage.cluster.start_component("prometheus")
+
+
 def test_an_unknown_model_is_named(stage: Stage, space: str, apply_service: Apply) -> None:
     """Without facts nothing can be sized: the condition says which field would help, and nothing is created."""
     apply_service(uri="hf://example/never-heard-of-9b")

@@ -12,18 +12,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from equipoise.api.identity import ServiceKey, Variant
+from equipoise.api.policy import MetricsSource
 from equipoise.api.service import InferenceService
 from equipoise.decide.decide import decide
 from equipoise.decide.policy import ServicePolicy
-from equipoise.decide.types import DecideInput, Decision, ServiceInput, Verdict
+from equipoise.decide.types import DecideInput, Decision, Reason, ServiceInput, Verdict
 from equipoise.fleet.types import Fleet
 from equipoise.observe.health import metrics_condition
-from equipoise.observe.observer import SignalSource
 from equipoise.observe.scope import ServiceScope
 from equipoise.observe.types import Known
 from equipoise.reconcile.capacity.inputs import read_fleet, service_input
 from equipoise.reconcile.capacity.reserve import reserve, unbound_gpus
 from equipoise.reconcile.capacity.scopes import scope_of
+from equipoise.reconcile.capacity.signals import Signals
 from equipoise.reconcile.contract import Context
 from equipoise.reconcile.kube.kinds import POD
 from equipoise.reconcile.record import Record, Records
@@ -45,10 +46,10 @@ class Member:
 class CapacityLoop:
     """Decides for all services, or places a single new one."""
 
-    def __init__(self, context: Context, records: Records, source: SignalSource | None) -> None:
+    def __init__(self, context: Context, records: Records, signals: Signals) -> None:
         self._context = context
         self._records = records
-        self._source = source
+        self._signals = signals
         self._told_seconds: dict[ServiceKey, float] = {}
         self._decided_seconds: dict[ServiceKey, float] = {}
         self._verdicts: dict[ServiceKey, object] = {}
@@ -66,7 +67,7 @@ class CapacityLoop:
         decisions = self._decide(fleet, inputs, now)
         for key, decision in decisions.items():
             if self._is_due(key, members[key], now):
-                self._record(key, decision, now, share=members[key].policy.targets.percentile / 100.0)
+                self._record(key, members[key], decision, now)
 
     def ensure_fleet(self) -> None:
         """Read the fleet if no round has done so yet: after a restart, children are looked at before the first round ends."""
@@ -89,27 +90,17 @@ class CapacityLoop:
         fleet = reserve(fleet, promised)
         world = read_world(store, key, member.resource.metadata.uid)
         decisions = self._decide(fleet, [self._input(key, member, world, fleet, now)], now)
-        self._record(key, decisions[key], now, queue=False)
+        self._record(key, member, decisions[key], now, queue=False)
 
     async def _observe(self, members: Mapping[ServiceKey, Member]) -> None:
         records, context = self._records, self._context
-        if self._source is None:
-            records.metrics_reason = "NotConfigured"
-            records.metrics_problem = (
-                "no Prometheus is configured: set prometheus.url in the operator's settings; until then nothing is scaled"
-            )
-            return
-        scopes: list[ServiceScope] = []
+        scopes: list[tuple[MetricsSource, ServiceScope]] = []
         for key, item in members.items():
             world = read_world(context.store, key, item.resource.metadata.uid)
-            scopes.append(scope_of(item.resource, item.policy.served_model_name, world))
-        if not scopes:
-            return
-        observations = await self._source.observe(scopes, context.clock.wall_seconds())
-        health = self._source.health
-        records.metrics_reason = "" if health.ok else health.reason
-        records.metrics_problem = "" if health.ok else health.message
-        for key, observation in observations.items():
+            scopes.append((item.resource.spec.metrics.source, scope_of(item.resource, item.policy.served_model_name, world)))
+        answers = await self._signals.observe(scopes, context.clock.wall_seconds())
+        records.metrics_troubles = answers.troubles
+        for key, observation in answers.observations.items():
             if records.of(key).uid:
                 records.put(key, replace(records.of(key), observation=observation))
 
@@ -137,7 +128,7 @@ class CapacityLoop:
         interval = member.resource.spec.capacity.interval_seconds
         return interval is None or now - self._decided_seconds.get(key, 0.0) >= interval - 0.5
 
-    def _record(self, key: ServiceKey, decision: Decision, now: float, *, share: float = 0.95, queue: bool = True) -> None:
+    def _record(self, key: ServiceKey, member: Member, decision: Decision, now: float, *, queue: bool = True) -> None:
         context, record = self._context, self._records.of(key)
         old = record.decision
         self._decided_seconds[key] = now
@@ -148,7 +139,8 @@ class CapacityLoop:
             context.metrics.moves.labels(key.namespace, key.name, move.kind.value).inc(max(move.replicas, 1))
         if not queue:
             return
-        verdicts = _verdicts(self._records, key, share)
+        trouble = self._records.metrics_troubles.get(member.resource.spec.metrics.source)
+        verdicts = _verdicts(self._records, key, trouble, member.policy.targets.percentile / 100.0)
         seen_anew = self._verdicts.get(key) != verdicts
         self._verdicts[key] = verdicts
         figures_due = now - self._told_seconds.get(key, 0.0) >= FIGURES_EVERY_SECONDS
@@ -188,14 +180,14 @@ def _news(record: Record, decision: Decision) -> bool:
     )
 
 
-def _verdicts(records: Records, key: ServiceKey, share: float) -> object:
+def _verdicts(records: Records, key: ServiceKey, trouble: Reason | None, share: float) -> object:
     """What the conditions would say of the metrics and the targets, without figures."""
     observation = records.of(key).observation
     if observation is None:
-        return records.metrics_reason
+        return trouble and trouble.name
     found = metrics_condition(observation)
     shares = [
         signal.value >= share if isinstance(signal, Known) else type(signal).__name__
         for signal in (observation.ttft_attainment, observation.decode.attainment)
     ]
-    return records.metrics_reason, found.ok, found.reason, *shares
+    return trouble and trouble.name, found.ok, found.reason, *shares

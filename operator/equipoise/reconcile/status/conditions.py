@@ -86,8 +86,8 @@ def _waits(found: PhaseFacts) -> str:
 
 def _metrics_available(facts: Facts) -> Condition:
     kind = ConditionType.METRICS_AVAILABLE
-    if facts.metrics_problem:
-        return _condition(facts, kind, False, facts.metrics_reason, facts.metrics_problem)
+    if facts.metrics_trouble is not None:
+        return _condition(facts, kind, False, facts.metrics_trouble.name, facts.metrics_trouble.message)
     if facts.observation is None:
         return _condition(facts, kind, None, "NotObservedYet", "no round has observed this service yet")
     found = metrics_condition(facts.observation)

@@ -37,8 +37,7 @@ class Facts:
     decision: Decision | None = None
     observation: ServiceObservation | None = None
     problem: Reason | None = None  # the spec cannot be carried out; what runs is left alone
-    metrics_reason: str = ""
-    metrics_problem: str = ""
+    metrics_trouble: Reason | None = None  # of the source as a whole
     waiting: Sequence[str] = ()  # steps of moves that wait, as sentences
     goodput_percent: int | None = None
     revision: str = ""

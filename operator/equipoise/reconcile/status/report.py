@@ -15,16 +15,16 @@ from equipoise.reconcile.clock import rfc3339
 from equipoise.reconcile.contract import Context
 from equipoise.reconcile.events import EventType
 from equipoise.reconcile.kube.errors import NotFound
-from equipoise.reconcile.kube.kinds import DEPLOYMENT, INFERENCE_SERVICE, PHASE_SCALE
+from equipoise.reconcile.kube.kinds import DEPLOYMENT, INFERENCE_SERVICE
 from equipoise.reconcile.kube.protocol import Object
 from equipoise.reconcile.record import Record, Records
 from equipoise.reconcile.status.compose import compose, short
 from equipoise.reconcile.status.facts import Facts, phase_facts
 from equipoise.reconcile.status.meaning import worth_writing
+from equipoise.reconcile.status.scales import write_scales
 from equipoise.reconcile.view.variants import variant_statuses
 from equipoise.reconcile.workload.world import World
-from equipoise.render.context import role_selector
-from equipoise.render.names import deployment_name, phase_name
+from equipoise.render.names import deployment_name
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Reporter:
             except NotFound:
                 return
             self._written[key] = context.clock.monotonic_seconds()
-        await self._phase_scales(key, facts)
+        await write_scales(context, key, facts)
 
     def _latest_status(self, key: ServiceKey, resource: InferenceService) -> InferenceServiceStatus:
         raw = self._context.store.service(key)
@@ -100,8 +100,7 @@ class Reporter:
             decision=record.decision,
             observation=record.observation,
             problem=record.problem or record.trouble,
-            metrics_reason=self._records.metrics_reason,
-            metrics_problem=self._records.metrics_problem,
+            metrics_trouble=self._records.metrics_troubles.get(spec.metrics.source),
             waiting=tuple(waiting),
             goodput_percent=spec.targets.goodput,
             revision=max(world.revisions.values(), default=""),
@@ -164,30 +163,6 @@ class Reporter:
             reference: Object = {"apiVersion": INFERENCE_SERVICE.api_version, "kind": INFERENCE_SERVICE.kind} | raw
             self._context.events.emit(reference, kind, reason, message)
             logger.info("%s %s: %s", key, reason, message)
-
-    async def _phase_scales(self, key: ServiceKey, facts: Facts) -> None:
-        """Count and selector of each PhaseScale, for HPA, KEDA and kubectl."""
-        context = self._context
-        for phase in Phase:
-            live = context.store.get(PHASE_SCALE, key.namespace, phase_name(key, phase))
-            if live is None:
-                continue
-            status = {
-                "replicas": sum(_existing(facts, phase)),
-                "selector": ",".join(f"{name}={value}" for name, value in sorted(role_selector(key, phase).items())),
-            }
-            if live.get("status") != status:
-                body = {
-                    "apiVersion": PHASE_SCALE.api_version,
-                    "kind": PHASE_SCALE.kind,
-                    "metadata": {"namespace": key.namespace, "name": phase_name(key, phase)},
-                    "status": status,
-                }
-                context.store.upsert(PHASE_SCALE, await context.api.apply_status(body))
-
-
-def _existing(facts: Facts, phase: Phase) -> list[int]:
-    return [item.ready + item.starting + item.pending for item in facts.variants if item.variant.phase is phase]
 
 
 def _sentence(decision: Decision) -> str:
