@@ -21,8 +21,8 @@ class Cluster(RequestPath):
 
     Drive it with `advance_to(t)` and `next_event_time()`; times never go back, and everything done at t comes after
     `advance_to(t)`. `on_done` is called once for every request that ends, however it ends; `on_retired` for every drained
-    replica that went. `metrics` keeps vLLM's metrics per replica; `step_by_step` replaces the closed form by the reference.
-    Several clusters may share one `Network`.
+    replica that went. `metrics` keeps vLLM's metrics per replica (a class: those metrics). `step_by_step` replaces the closed
+    form by the reference. Several clusters may share one `Network`.
 
     Clients without `patience_seconds` wait for ever, and one state needs them to give up: two replicas whose KV is full of
     hand-overs for each other, as after flips in opposite directions under overload. Real engines stop there in the same way.
@@ -35,13 +35,13 @@ class Cluster(RequestPath):
         network: Network | None = None,
         on_done: Callable[[Request], None] | None = None,
         patience_seconds: float | None = None,
-        metrics: bool = True,
+        metrics: bool | type[ReplicaMetrics] = True,
         step_by_step: bool = False,
     ) -> None:
         super().__init__(prefill_policy, decode_policy, network, on_done, patience_seconds)
         self.replicas: dict[str, Replica] = {}
         self.on_retired: Callable[[Replica, float], None] | None = None
-        self._metrics = metrics
+        self._metrics = ReplicaMetrics if metrics is True else metrics or None
         self._batch: type[DecodeBatch] = ReferenceBatch if step_by_step else DecodeBatch
         self._numbers = 0
 
@@ -50,7 +50,7 @@ class Cluster(RequestPath):
         if name in self.replicas:
             raise ValueError(f"replica {name!r} exists already")
         self._numbers += 1
-        metrics = ReplicaMetrics(spec) if self._metrics else None
+        metrics = self._metrics(spec) if self._metrics is not None else None
         replica = Replica(name, self._numbers, spec, role, self, self._batch(spec.limits.block_size), metrics)
         replica.ready_at = now + startup_seconds
         self.replicas[name] = replica
@@ -90,15 +90,21 @@ class Cluster(RequestPath):
         """
         replica = self.replicas[name]
         replica.draining = True
+        replica.drained_from = now
         self.set_role(name, None)
         self.retire_soon(replica, now)
         if grace_seconds is not None:
 
             def grace_over(at: float) -> None:
-                if self.replicas.get(name) is replica:
+                if self.replicas.get(name) is replica and replica.draining and replica.drained_from == now:
                     self.remove(name, at, "drain grace ended")
 
             self.call_at(now + grace_seconds, grace_over)
+
+    def undrain(self, name: str, role: Phase) -> None:
+        """Back into routing, if the replica has not gone yet."""
+        self.replicas[name].draining = False
+        self.set_role(name, role)
 
     def retire_if_idle(self, replica: Replica, now: float) -> None:
         """See Agenda."""

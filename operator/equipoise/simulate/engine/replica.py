@@ -40,6 +40,7 @@ class Replica(StepLoop):
 
     __slots__ = (
         "address",
+        "drained_from",
         "draining",
         "limited",
         "longest_sequence_tokens",
@@ -69,6 +70,7 @@ class Replica(StepLoop):
         self.address = name  # how routers name it; the emulator puts a URL here
         self.ready_at = 0.0
         self.draining = False
+        self.drained_from = 0.0  # when it was last taken out of routing to drain
         self.promised = 0  # requests whose prefill leg is under way and whose decode leg will come here
         self.longest_sequence_tokens = self.total_blocks * self.block_size  # what the KV cache could hold with nothing else in it
         self.limited = spec.limits.max_num_queued_reqs is not None or spec.limits.max_num_queued_tokens is not None

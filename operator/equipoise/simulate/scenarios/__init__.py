@@ -1,0 +1,1 @@
+"""Named worlds: what traffic, on what hardware, with what cluster around it."""
