@@ -22,6 +22,7 @@ from equipoise.reconcile.status.compose import compose, short
 from equipoise.reconcile.status.facts import Facts, phase_facts
 from equipoise.reconcile.status.meaning import worth_writing
 from equipoise.reconcile.status.scales import write_scales
+from equipoise.reconcile.status.series import tell_metrics
 from equipoise.reconcile.view.variants import variant_statuses
 from equipoise.reconcile.workload.world import World
 from equipoise.render.names import deployment_name
@@ -53,7 +54,7 @@ class Reporter:
         facts = self._facts(resource, record, world, waiting, now)
         old = self._latest_status(key, resource)
         new = compose(old, facts, rfc3339(now))
-        self._metrics(key, facts)
+        tell_metrics(context.metrics, key, facts, new.conditions)
         self._events(key, resource, record)
         # A new process counts from its first look: taking over is no reason to write.
         since = context.clock.monotonic_seconds() - self._written.setdefault(key, context.clock.monotonic_seconds())
@@ -107,29 +108,6 @@ class Reporter:
             endpoint=self._records.endpoint(resource),
         )  # fmt: skip
 
-    def _metrics(self, key: ServiceKey, facts: Facts) -> None:
-        metrics, labels = self._context.metrics, (key.namespace, key.name)
-        decision = facts.decision
-        metrics.set_variants(
-            key,
-            {
-                (item.variant.phase.value, facts.names[item.variant], item.variant.pool): (item.desired, item.ready)
-                for item in facts.variants
-            },
-        )
-        if decision is None:
-            return
-        metrics.cost.labels(*labels).set(decision.cost_usd_per_hour)
-        for phase, found in decision.phases.items():
-            for gauge, value in (
-                (metrics.observed_seconds, found.latency_seconds),
-                (metrics.attainment, found.attainment),
-                (metrics.lag, found.lag),
-                (metrics.demand, found.demand_tokens_per_second),
-                (metrics.capacity, found.capacity_tokens_per_second),
-            ):
-                gauge.labels(*labels, phase.value).set(float("nan") if value is None else value)
-
     def _events(self, key: ServiceKey, resource: InferenceService, record: Record) -> None:
         """One Event per decision that changed something or says something new; holds that repeat say nothing."""
         decision = record.decision
@@ -146,7 +124,9 @@ class Reporter:
         )
         if decision.verdict is Verdict.MOVE and decision.moves:
             kinds = decision.moves[0].kind.value.capitalize()
-            self._tell(key, resource, told, EventType.NORMAL, kinds, _sentence(decision))
+            # The counts belong to it: the same step taken twice in a row is two pieces of news.
+            told_move = (*told, tuple(sorted(decision.allocation.items())))
+            self._tell(key, resource, told_move, EventType.NORMAL, kinds, _sentence(decision))
         elif limited is not None:
             self._tell(key, resource, told, EventType.WARNING, limited.name, limited.message)
         else:
