@@ -49,7 +49,7 @@ class Metrics:
         )
         self.leader = self._gauge("equipoise_leader", "1 while this process leads.")
         self.leader_transitions = Counter(
-            "equipoise_leader_transitions", "Times this process became leader or stopped being it.", registry=self.registry
+            "equipoise_leader_transitions", "Times this process became leader.", registry=self.registry
         )
         self.watch_age_seconds = self._gauge(
             "equipoise_watch_age_seconds", "Time since the last sign of life of a kind: a watch event or a list.", ("kind",)
@@ -91,7 +91,9 @@ class Metrics:
         self.lag = self._service_gauge(
             "equipoise_phase_lag", "How far a phase is past its target; 1 is exactly at it.", ("phase",)
         )
-        self.demand = self._service_gauge("equipoise_phase_demand_tokens_per_second", "Offered work, forecast.", ("phase",))
+        self.demand = self._service_gauge(
+            "equipoise_phase_demand_tokens_per_second", "Offered work, the queue included.", ("phase",)
+        )
         self.capacity = self._service_gauge(
             "equipoise_phase_capacity_tokens_per_second", "What ready replicas sustain.", ("phase",)
         )
