@@ -12,7 +12,7 @@ import yaml
 from equipoise.api.crd import RESOURCES, definition
 from equipoise.api.reference import page
 
-_HEADER: Final = "# Generated from operator/equipoise/api by `make generate`; do not edit.\n"
+_HEADER: Final = "# Generated from operator/equipoise/api by `make crds`; do not edit.\n"
 REFERENCE: Final = Path("docs/reference/api.md")
 
 

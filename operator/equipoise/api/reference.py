@@ -9,7 +9,7 @@ from equipoise.api.identity import GROUP, VERSION
 from equipoise.api.schema import TITLE, Schema
 from equipoise.api.values import DURATION_PATTERN, QUANTITY_PATTERN
 
-_HEAD = f"""<!-- Generated from operator/equipoise/api by `make generate`; do not edit. -->
+_HEAD = f"""<!-- Generated from operator/equipoise/api by `make crds`; do not edit. -->
 # API reference: `{GROUP}/{VERSION}`
 
 Durations are strings such as `500ms`, `1.5s` or `1m30s`. Quantities are numbers in Kubernetes' notation, such as `"12.5"`, `80Gi`
