@@ -28,6 +28,7 @@ from equipoise.reconcile.capacity.signals import Signals
 from equipoise.reconcile.contract import Context
 from equipoise.reconcile.kube.kinds import POD
 from equipoise.reconcile.record import Record, Records
+from equipoise.reconcile.status.deciding import deciding_reason
 from equipoise.reconcile.status.meaning import FIGURES_EVERY_SECONDS
 from equipoise.reconcile.view.pods import variant_of_pod
 from equipoise.reconcile.workload.world import World, read_world
@@ -133,8 +134,7 @@ class CapacityLoop:
         old = record.decision
         self._decided_seconds[key] = now
         self._records.put(key, replace(record, decision=decision, allocation=dict(decision.allocation), memory=decision.memory))
-        reason = decision.reasons[0].name if decision.reasons else ""
-        context.metrics.decisions.labels(key.namespace, key.name, decision.verdict.value, reason).inc()
+        context.metrics.decisions.labels(key.namespace, key.name, decision.verdict.value, deciding_reason(decision)).inc()
         for move in decision.moves if decision.verdict is Verdict.MOVE else ():
             context.metrics.moves.labels(key.namespace, key.name, move.kind.value).inc(max(move.replicas, 1))
         if not queue:

@@ -146,14 +146,12 @@ class Reporter:
 
 
 def _sentence(decision: Decision) -> str:
-    moves = "; ".join(
+    return "; ".join(
         f"{move.kind.value} {move.replicas}: "
         + " → ".join(short(side) for side in (move.donor, move.receiver) if side is not None)
         + (f" ({move.reason})" if move.reason else "")
         for move in decision.moves
     )
-    why = decision.reasons[0].message if decision.reasons else ""
-    return f"{moves}. {why}" if why and why not in moves else moves
 
 
 def _message(variant: Variant, world: World, now: float) -> str:

@@ -137,6 +137,12 @@ async def test_a_step_is_told_once_however_often_it_is_looked_at(rig: Rig) -> No
     assert "utilisation 1.40 of prefill falls to 0.90" in rig.told.events[0][1]
 
 
+async def test_an_event_says_why_and_nothing_else(rig: Rig) -> None:
+    alone = Reason("SingleReplica", "decode has a single replica: the service stops with it")
+    await rig.report(replace(flip(), reasons=(alone, *flip().reasons)))
+    assert alone.message not in rig.told.events[0][1]
+
+
 async def test_the_same_step_taken_twice_is_two_pieces_of_news(rig: Rig) -> None:
     first = flip()
     await rig.report(first)
