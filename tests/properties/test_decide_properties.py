@@ -15,7 +15,7 @@ from equipoise.decide.memory import PhaseMemory, ServiceMemory, variant_key
 from equipoise.decide.types import CapacityMode, DecideInput, Decision, PhasePolicy, Scaling, ServiceInput, VariantStatus, Verdict
 from equipoise.fleet.types import Device, Fleet, NodeCapacity, Pool
 from equipoise.observe.types import Idle, Known, PhaseObservation, ServiceObservation, Signal, Unknown, UnknownReason
-from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, Targets, Workload
+from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, StepTimes, Targets, Workload
 
 NOW = 1_000_000.0
 MODEL = ModelFacts("m", 8e9, 8e9, 32, 4096, 32, 8, 128, 131072)
@@ -35,12 +35,16 @@ class Speeds:
         return fitting or Refusal("DoesNotFit", "no shape fits")
 
     def capacity(
-        self, phase: Phase, model: ModelFacts, pool: Pool, shape: Shape, workload: Workload, targets: Targets
-    ) -> ReplicaCapacity | Refusal:
+        self, phase: Phase, model: ModelFacts, pool: Pool, shape: Shape, workload: Workload, targets: Targets,
+        *, sharing: int = 1, speed: float = 1.0,
+    ) -> ReplicaCapacity | Refusal:  # fmt: skip
         rate = next((r for name, p, r in self.rates if (name, p) == (pool.name, phase)), None)
         if rate is None:
             return Refusal("MissesTarget", f"{phase.value} misses the target on {pool.name}")
-        return ReplicaCapacity(phase, rate * shape.gpus_per_replica, 64, 10_000, 0.1, "compute", "test")
+        return ReplicaCapacity(phase, rate * speed * shape.gpus_per_replica, 64, 10_000, 0.1, "compute", "test")
+
+    def times(self, model: ModelFacts, pool: Pool, shape: Shape) -> StepTimes | Refusal:
+        return StepTimes(0.01, 1e-4, 0.0, 0.02, 1e-4, 1e-7, "test")
 
 
 def signals(most: float) -> st.SearchStrategy[Signal]:
@@ -168,7 +172,11 @@ def cases(draw: st.DrawFn) -> Case:
             desired = bound["ready"] + bound["starting"] + pending
             counts[variant] = desired
             waited = draw(st.sampled_from([0.0, 10.0, 1000.0])) if pending else 0.0
-            statuses.append(VariantStatus(variant, desired, pending=pending, oldest_pending_seconds=waited, **bound))
+            statuses.append(
+                VariantStatus(
+                    variant, desired, bound["ready"], bound["starting"], pending, bound["draining"], oldest_pending_seconds=waited
+                )
+            )
         services.append(
             ServiceInput(
                 key, MODEL, Targets(1.0, 0.05), draw(policies()),

@@ -44,6 +44,11 @@ class VariantState(ApiModel):
     """Replicas out of routing that still hold GPUs, a count."""
     startup: Duration | None = None
     """Start-up time learned from its own pods, scheduled to ready, as a duration; absent until one has started."""
+    speed: Figure | None = None
+    """Measured speed of a replica over what the performance model says, as a factor from 0.5 to 2; absent while the model's own
+    figure is used. Capacities follow it."""
+    calibration: Message = ""
+    """What the speed was found from, as a sentence with numbers."""
     message: Message = ""
     """What keeps it from its count, if anything does."""
 

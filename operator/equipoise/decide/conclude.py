@@ -51,6 +51,7 @@ def conclude(service: ServiceState, now_seconds: float) -> Decision:
         cost_usd_per_hour=round(service.cost(), 6),
         gpus=service.gpus(),
         options=tuple(option for state in service.phases.values() for option in state.options.values()),
+        speeds=service.speeds,
         goodput_bounds=_goodput_bounds(service),
     )
 
@@ -158,4 +159,5 @@ def _memory(service: ServiceState, now_seconds: float, allocation: dict[Variant,
         last_flip_seconds=now_seconds if MoveKind.FLIP in kinds else old.last_flip_seconds,
         phases={phase: state.memory for phase, state in service.phases.items()},
         extra=dict(sorted(service.extra.items())),
+        variants=service.calibration,
     )

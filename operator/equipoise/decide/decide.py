@@ -74,7 +74,15 @@ def _say_what_target_would_do(state: ServiceState, fleet: FleetView, performance
             continue
         service = state.service
         seconds = relaxed_target_seconds(
-            fleet, performance, service.model, service.targets, state.workload, phase.phase, phase.wanted, phase.needed
+            fleet,
+            performance,
+            service.model,
+            service.targets,
+            state.workload,
+            phase.phase,
+            phase.wanted,
+            phase.needed,
+            service.shares_arrivals,
         )
         if seconds is not None:
             name = "TTFT" if phase.phase is Phase.PREFILL else "TPOT"

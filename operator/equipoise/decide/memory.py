@@ -22,6 +22,45 @@ class PhaseMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class VariantMemory:
+    """What calibration has seen of one variant (`decide.calibration`).
+
+    `samples` are (seconds since the epoch, load in tokens, seconds) of windows. `ready` is the count of ready replicas since
+    `since_seconds`: a window counts only when it has not changed for long enough.
+    """
+
+    engine: str = ""
+    speed: float = 1.0
+    samples: tuple[tuple[float, float, float], ...] = ()
+    ready: int = -1
+    since_seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "engine": self.engine,
+            "speed": self.speed,
+            "samples": [list(sample) for sample in self.samples],
+            "ready": self.ready,
+            "since_seconds": self.since_seconds,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> VariantMemory | None:
+        """Read what `to_dict` wrote; None for anything that does not make sense."""
+        entry, numbers = _mapping(data), _numbers(data)
+        speed, samples, given = numbers.get("speed", 1.0), [], entry.get("samples")
+        if not 0.1 <= speed <= 10.0 or not isinstance(entry.get("engine"), str):
+            return None
+        for sample in given if isinstance(given, list) else ():
+            values = tuple(_numbers(dict(enumerate(sample))).values()) if isinstance(sample, list) else ()
+            if len(values) == 3:
+                samples.append(values)
+        ready, since = int(numbers.get("ready", -1)), numbers.get("since_seconds", 0.0)
+        return cls(entry["engine"], speed, tuple(samples), ready, since)
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceMemory:
     """Memory of one service."""
 
@@ -31,6 +70,7 @@ class ServiceMemory:
     last_flip_seconds: float = 0.0
     phases: Mapping[Phase, PhaseMemory] = field(default_factory=dict)
     extra: Mapping[str, float] = field(default_factory=dict)  # small figures of single rules, by a dotted name
+    variants: Mapping[str, VariantMemory] = field(default_factory=dict)  # calibration, by variant without service
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON, only what differs from the defaults."""
@@ -50,6 +90,8 @@ class ServiceMemory:
             result["phases"] = phases
         if self.extra:
             result["extra"] = dict(sorted(self.extra.items()))
+        if self.variants:
+            result["variants"] = {name: entry.to_dict() for name, entry in sorted(self.variants.items())}
         return result
 
     @classmethod
@@ -73,6 +115,7 @@ class ServiceMemory:
                     pressed_rounds=int(numbers.get("pressed_rounds", 0)),
                     low_since_seconds=numbers.get("low_since_seconds", 0.0),
                 )
+        variants = {str(name): VariantMemory.from_dict(entry) for name, entry in _mapping(data.get("variants")).items()}
         times = {k: v for k, v in _numbers(data).items() if k.startswith("last_")}
         return cls(
             allocation=allocation,
@@ -81,6 +124,7 @@ class ServiceMemory:
             last_flip_seconds=times.get("last_flip_seconds", 0.0),
             phases=phases,
             extra=_numbers(data.get("extra")),
+            variants={name: entry for name, entry in variants.items() if entry is not None},
         )
 
 

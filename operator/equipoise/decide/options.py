@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from equipoise.api.identity import Phase, Shape, Variant
 from equipoise.decide import reasons
-from equipoise.decide.performance import Performance
+from equipoise.decide.performance import Performance, group_of
 from equipoise.decide.settings import Settings
 from equipoise.decide.types import PhasePolicy, Reason, ServiceInput, VariantOption
 from equipoise.fleet.types import Fleet, Pool
+from equipoise.perf.capacity import LARGEST_GROUP
 from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, Targets, Workload
 
 GRID: Final = 0.05  # lengths are rounded to this for capacity, so that it changes with the traffic and not with every request
@@ -74,11 +75,12 @@ class FleetView:
 class _Template:
     pool: str
     shape: Shape
-    capacity: ReplicaCapacity
+    group: tuple[ReplicaCapacity, ...]
     price_usd_per_hour: float
     preference: int
 
 
+_Group = tuple[ReplicaCapacity, ...]
 _PhaseTemplates = tuple[tuple[_Template, ...], tuple[PoolRefusal, ...]]
 
 
@@ -88,9 +90,15 @@ def service_options(
     workload: Workload,
     performance: Performance,
     settings: Settings,
-    corrections: Mapping[Variant, float],
+    speeds: Mapping[Variant, float] | None = None,
 ) -> dict[Phase, PhaseOptions]:
-    """Options of both phases. `corrections` are online calibrations per variant (a factor on capacity), bounded to 0.5..2."""
+    """Options of both phases, with the capacity of a replica alone (`performance.at_need` counts on those beside it).
+
+    `speeds` are those of calibrated variants. They change a variant's capacity, not which shape stands for a pool: else a pool's
+    shape would change whenever its speed is found out.
+    """
+    rounded = workload.rounded(GRID)
+    largest_group = LARGEST_GROUP if service.shares_arrivals else 1
     kept = tuple(
         sorted({(status.variant.pool, status.variant.shape) for status in service.variants if status.desired or status.ready})
     )
@@ -100,9 +108,10 @@ def service_options(
         performance,
         service.model,
         service.targets,
-        workload.rounded(GRID),
+        rounded,
         tuple((phase, policy.pools, policy.shape) for phase, policy in policies),
         service.flip_supported,
+        largest_group,
         kept,
     )
     startups = {status.variant: status.startup_seconds for status in service.variants if status.startup_seconds is not None}
@@ -112,14 +121,18 @@ def service_options(
         options = []
         for entry in entries:
             variant = Variant(service.key, phase, entry.pool, entry.shape)
-            capacity = entry.capacity
-            if variant in corrections:
-                factor = min(2.0, max(0.5, corrections[variant]))
-                capacity = replace(capacity, tokens_per_second=capacity.tokens_per_second * factor)
+            group = entry.group
+            speed = 1.0 if speeds is None else speeds.get(variant, 1.0)
+            if speed != 1.0:
+                found = group_of(
+                    performance, phase, service.model, fleet.pools[entry.pool], entry.shape, rounded, service.targets,
+                    largest=largest_group, speed=speed,
+                )  # fmt: skip
+                group = group if isinstance(found, Refusal) else found
             startup = startups.get(variant)
             if startup is None:
                 startup = startups.get(variant.with_phase(phase.other), settings.startup_seconds)
-            options.append(VariantOption(variant, capacity, entry.price_usd_per_hour, startup, entry.preference))
+            options.append(VariantOption(variant, group[0], entry.price_usd_per_hour, startup, entry.preference, group))
         result[phase] = PhaseOptions(tuple(options), refusals)
     return result
 
@@ -153,17 +166,18 @@ def _templates(
     workload: Workload,
     wishes: tuple[tuple[Phase, tuple[str, ...], Shape | None], ...],
     flips: bool,
+    largest_group: int,
     kept: tuple[tuple[str, Shape], ...],
 ) -> dict[Phase, _PhaseTemplates]:
     """Options without the service's name: a pure function, remembered because little of it changes from round to round."""
-    found: dict[Phase, dict[str, dict[Shape, ReplicaCapacity]]] = {}
+    found: dict[Phase, dict[str, dict[Shape, _Group]]] = {}
     refused: dict[Phase, list[PoolRefusal]] = {}
     order: dict[Phase, list[str]] = {}
     for phase, wished, shape in wishes:
         found[phase], refused[phase] = {}, []
         order[phase] = list(wished) if wished else sorted(fleet.pools)
         for name in order[phase]:
-            capacities = _pool_capacities(fleet, performance, model, targets, workload, phase, name, shape, kept)
+            capacities = _pool_capacities(fleet, performance, model, targets, workload, phase, name, shape, largest_group, kept)
             if isinstance(capacities, PoolRefusal):
                 refused[phase].append(capacities)
             else:
@@ -195,8 +209,9 @@ def _pool_capacities(
     phase: Phase,
     name: str,
     wished: Shape | None,
+    largest_group: int,
     kept: tuple[tuple[str, Shape], ...],
-) -> dict[Shape, ReplicaCapacity] | PoolRefusal:
+) -> dict[Shape, _Group] | PoolRefusal:
     pool = fleet.pools.get(name)
     if pool is None:
         there = ", ".join(sorted(fleet.pools)) or "none"
@@ -211,7 +226,7 @@ def _pool_capacities(
             return PoolRefusal(name, answer.reason, answer.message)
         shapes = tuple(sorted({*answer, *(shape for place, shape in kept if place == name)}))
     largest = fleet.largest_node[name]
-    capacities: dict[Shape, ReplicaCapacity] = {}
+    capacities: dict[Shape, _Group] = {}
     refusal = PoolRefusal(name, "NoShape", "no shape fits")
     for shape in shapes:
         if shape.tensor_parallel > largest:
@@ -219,23 +234,24 @@ def _pool_capacities(
                 name, "NodeTooSmall", f"{shape} needs {shape.tensor_parallel} GPUs on one node, the largest has {largest}"
             )
             continue
-        capacity = performance.capacity(phase, model, pool, shape, workload, targets)
-        if isinstance(capacity, Refusal):
-            refusal = PoolRefusal(name, capacity.reason, capacity.message)
-        elif capacity.tokens_per_second > 0.0:
-            capacities[shape] = capacity
+        group = group_of(performance, phase, model, pool, shape, workload, targets, largest=largest_group)
+        if isinstance(group, Refusal):
+            refusal = PoolRefusal(name, group.reason, group.message)
+        else:
+            capacities[shape] = group
     return capacities or refusal
 
 
-def _best_shape(own: Mapping[Shape, ReplicaCapacity], other: Mapping[Shape, ReplicaCapacity] | None) -> Shape:
-    """The shape with the most tokens per GPU; where flips are possible, one that suits both phases if that costs little.
+def _best_shape(own: Mapping[Shape, _Group], other: Mapping[Shape, _Group] | None) -> Shape:
+    """The shape with the most tokens per GPU where several share the load; with flips, one that suits both phases if that costs
+    little.
 
     Only replicas of equal shape can change phase, and a flip keeps nearly all the value of a free move, so up to
     30 % of a phase's efficiency is given for it (`docs/concepts/deciding.md`).
     """
 
-    def efficiency(table: Mapping[Shape, ReplicaCapacity], shape: Shape) -> float:
-        return table[shape].tokens_per_second / shape.gpus_per_replica
+    def efficiency(table: Mapping[Shape, _Group], shape: Shape) -> float:
+        return table[shape][-1].tokens_per_second / shape.gpus_per_replica
 
     best = max(own, key=lambda shape: (efficiency(own, shape), -shape.gpus_per_replica, shape))
     common = sorted(set(own) & set(other or {}))

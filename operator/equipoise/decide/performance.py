@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, Protocol
 
-from equipoise.api.identity import Phase, Shape
+from equipoise.api.identity import Phase, Shape, Variant
+from equipoise.decide.types import VariantOption
 from equipoise.fleet.types import Pool
 from equipoise.perf import memory
-from equipoise.perf.capacity import replica_capacity
-from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, Targets, Workload
+from equipoise.perf.calibrate import LARGEST_FACTOR, SMALLEST_FACTOR
+from equipoise.perf.capacity import LARGEST_GROUP, member_capacity, replica_capacity
+from equipoise.perf.step_times import step_times
+from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, StepTimes, Targets, Workload
+
+NEED_STEP: Final = 0.05  # needs are rounded up to this, so that capacities do not follow every request
 
 
 class Performance(Protocol):
@@ -20,9 +28,25 @@ class Performance(Protocol):
         ...
 
     def capacity(
-        self, phase: Phase, model: ModelFacts, pool: Pool, shape: Shape, workload: Workload, targets: Targets
+        self,
+        phase: Phase,
+        model: ModelFacts,
+        pool: Pool,
+        shape: Shape,
+        workload: Workload,
+        targets: Targets,
+        *,
+        sharing: int = 1,
+        speed: float = 1.0,
     ) -> ReplicaCapacity | Refusal:
-        """What one replica sustains inside the targets, or why it cannot."""
+        """What one replica sustains inside the targets, or why it cannot.
+
+        `sharing` replicas take arrivals in turn by load, so that their fluctuations even out; `speed` is what calibration found.
+        """
+        ...
+
+    def times(self, model: ModelFacts, pool: Pool, shape: Shape) -> StepTimes | Refusal:
+        """Step times that the capacities rest on, for calibration to compare with."""
         ...
 
     def __hash__(self) -> int:
@@ -39,9 +63,117 @@ class EnginePerformance:
         return memory.shapes(model, pool.device, gpus_per_node=gpus_per_node)
 
     def capacity(
-        self, phase: Phase, model: ModelFacts, pool: Pool, shape: Shape, workload: Workload, targets: Targets
+        self,
+        phase: Phase,
+        model: ModelFacts,
+        pool: Pool,
+        shape: Shape,
+        workload: Workload,
+        targets: Targets,
+        *,
+        sharing: int = 1,
+        speed: float = 1.0,
     ) -> ReplicaCapacity | Refusal:
         """Inside the targets, KV transfer over the pool's network included."""
         return replica_capacity(
-            phase, model, pool.device, shape, workload, targets, network_bytes_per_second=pool.network_bytes_per_second
+            phase,
+            model,
+            pool.device,
+            shape,
+            workload,
+            targets,
+            network_bytes_per_second=pool.network_bytes_per_second,
+            replicas_sharing_queue=sharing,
+            speed=speed,
         )
+
+    def times(self, model: ModelFacts, pool: Pool, shape: Shape) -> StepTimes | Refusal:
+        """From the fitted table, else from the roofline."""
+        return step_times(model, pool.device, shape)
+
+
+def group_of(
+    performance: Performance,
+    phase: Phase,
+    model: ModelFacts,
+    pool: Pool,
+    shape: Shape,
+    workload: Workload,
+    targets: Targets,
+    *,
+    largest: int = LARGEST_GROUP,
+    speed: float = 1.0,
+) -> tuple[ReplicaCapacity, ...] | Refusal:
+    """What a replica sustains alone, as one of two that share arrivals, and so on up to `largest`.
+
+    A calibrated speed leaves capacities within half and twice the model's, and never refuses what the model offers: near a target
+    a little speed is much capacity, and a few odd windows must not take a running variant off the list.
+    """
+    plain = _group(performance, phase, model, pool, shape, workload, targets, largest, 1.0)
+    if speed == 1.0 or isinstance(plain, Refusal):
+        return plain
+    found = _group(performance, phase, model, pool, shape, workload, targets, largest, speed)
+    if isinstance(found, Refusal):
+        return tuple(_times(entry, SMALLEST_FACTOR) for entry in plain)
+    return tuple(
+        _times(entry, min(LARGEST_FACTOR, max(SMALLEST_FACTOR, other.tokens_per_second / entry.tokens_per_second)), other)
+        for entry, other in zip(plain, found, strict=True)
+    )
+
+
+def _times(plain: ReplicaCapacity, factor: float, found: ReplicaCapacity | None = None) -> ReplicaCapacity:
+    return replace(found or plain, tokens_per_second=plain.tokens_per_second * factor)
+
+
+def _group(
+    performance: Performance,
+    phase: Phase,
+    model: ModelFacts,
+    pool: Pool,
+    shape: Shape,
+    workload: Workload,
+    targets: Targets,
+    largest: int,
+    speed: float,
+) -> tuple[ReplicaCapacity, ...] | Refusal:
+    found = []
+    for sharing in range(1, max(1, largest) + 1):
+        capacity = performance.capacity(phase, model, pool, shape, workload, targets, sharing=sharing, speed=speed)
+        if isinstance(capacity, Refusal):
+            return capacity
+        if capacity.tokens_per_second <= 0.0:
+            return Refusal("NoCapacity", f"{shape} sustains nothing inside the target")
+        found.append(capacity)
+    return tuple(found)
+
+
+def at_need(options: Mapping[Variant, VariantOption], needed: float | None) -> dict[Variant, VariantOption]:
+    """The options with the capacity to count per replica when the phase has to carry `needed` tokens/s.
+
+    Replicas that share arrivals sustain more each (`perf.capacity.group`), so the figure depends on how many the need takes. Not
+    known: what a replica sustains alone. Rounding the need up never makes a count too small (`member_capacity` does not exceed
+    what the fewest replicas sustain).
+    """
+    if needed is None or not math.isfinite(needed) or needed <= 0.0:
+        return {variant: _alone(option) for variant, option in options.items()}
+    rounded = math.exp(math.ceil(math.log(needed) / math.log1p(NEED_STEP) - 1e-9) * math.log1p(NEED_STEP))
+    result = {}
+    for variant, option in options.items():
+        if option.group and option.group[0].tokens_per_second < needed:
+            capacity = _member(option.group, max(rounded, needed))
+            option = option if capacity == option.capacity else replace(option, capacity=capacity)
+        else:
+            option = _alone(option)
+        result[variant] = option
+    return result
+
+
+def _alone(option: VariantOption) -> VariantOption:
+    if not option.group or option.capacity is option.group[0]:
+        return option
+    return replace(option, capacity=option.group[0])
+
+
+@lru_cache(maxsize=16384)
+def _member(group: tuple[ReplicaCapacity, ...], needed: float) -> ReplicaCapacity:
+    return member_capacity(group, needed)

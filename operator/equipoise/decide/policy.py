@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from equipoise.api.engine import RouterType
 from equipoise.api.identity import Phase, ServiceKey
 from equipoise.api.phases import PhaseSpec
 from equipoise.api.service import InferenceService
@@ -36,6 +37,7 @@ class ServicePolicy:
     flip_supported: bool
     flip_reason: str
     created_seconds: float
+    shares_arrivals: bool = True  # whether the router sends requests where fewer run
     notes: tuple[Reason, ...] = ()  # what looks unintended, though it can be carried out
 
     def service_input(self) -> ServiceInput:
@@ -54,6 +56,7 @@ class ServicePolicy:
             flip_supported=self.flip_supported,
             flip_reason=self.flip_reason,
             created_seconds=self.created_seconds,
+            shares_arrivals=self.shares_arrivals,
         )
 
 
@@ -87,6 +90,7 @@ def service_policy(resource: InferenceService) -> ServicePolicy | tuple[Reason, 
         flip_supported=flips,
         flip_reason=why,
         created_seconds=created_seconds(resource.metadata.creation_timestamp),
+        shares_arrivals=spec.router_type is not RouterType.NONE,
         notes=notes,
     )
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from equipoise.api.identity import Phase, Variant
 from equipoise.decide import demand as demand_rules
 from equipoise.decide import reasons
+from equipoise.decide.calibration import Calibrated, Window, calibrate_variants
 from equipoise.decide.demand import Demand, DemandUnknown, estimate_demand
 from equipoise.decide.domain import keep_to_one_domain
 from equipoise.decide.lag import Lag, estimate_lags
 from equipoise.decide.memory import PhaseMemory, ServiceMemory
-from equipoise.decide.options import FleetView, PhaseOptions, infeasible, service_options
+from equipoise.decide.options import GRID, FleetView, PhaseOptions, infeasible, service_options
 from equipoise.decide.performance import Performance
 from equipoise.decide.settings import Settings
 from equipoise.decide.sizing import needed_tokens_per_second
@@ -21,7 +22,8 @@ from equipoise.decide.types import DecideInput, Scaling, ServiceInput, VariantOp
 from equipoise.decide.workload import estimate_workload
 from equipoise.decide.worth import note_shift, regimes
 from equipoise.observe.starvation import decode_starves_prefill
-from equipoise.perf.types import Workload
+from equipoise.observe.types import ServiceObservation
+from equipoise.perf.types import Refusal, Workload
 
 
 def prepare(
@@ -36,14 +38,16 @@ def prepare(
     starvation = None if observation is None else decode_starves_prefill(observation)
     starves = starvation is not None and starvation.decode_starves
     counts = current_counts(service, memory)
-    options = service_options(service, fleet, estimate.workload, performance, settings, inputs.corrections)
+    settling = _settling(service, memory, now, window, inputs.interval_seconds)
+    found = _calibrate(service, observation, memory, fleet, estimate.workload, performance, settling, now)
+    speeds = {variant: speed.factor for variant, speed in found.speeds.items()}
+    options = service_options(service, fleet, estimate.workload, performance, settings, speeds)
     options = keep_to_one_domain(options, counts, fleet)
     attainable = {phase: _attainable_share(found, counts) for phase, found in options.items()}
     promised = {phase: min(service.targets.percentile / 100.0, share) for phase, share in attainable.items()}
     lags = estimate_lags(observation, service.targets, promised, starves)
-    state = ServiceState(
-        service, observation, memory, {}, _settling(service, memory, now, window, inputs.interval_seconds), fleet.gpu_prices
-    )
+    state = ServiceState(service, observation, memory, {}, settling, fleet.gpu_prices)
+    state.speeds, state.calibration = found.speeds, found.memory
     state.workload = estimate.workload
     state.extra.update(estimate.memory)
     state.extra.update({name: until for name, until in memory.extra.items() if name.startswith("blocked.") and until > now})
@@ -98,7 +102,46 @@ def _phase_state(
     first = not counts and not state.memory.allocation and not state.memory.last_shrink_seconds
     fixed = result.fixed_count
     result.floor = fixed if fixed is not None else max(1, policy.minimum) if first else policy.minimum
+    _count_on_need(result, settings)
     return result
+
+
+def _count_on_need(phase: PhaseState, settings: Settings) -> None:
+    """Need, and with it the capacity of a replica among those that it takes."""
+    if isinstance(phase.demand, Demand):
+        phase.needed = needed_tokens_per_second(phase.demand, phase.memory.trim, settings)
+    phase.count_on(phase.needed)
+
+
+def _calibrate(
+    service: ServiceInput,
+    observation: ServiceObservation | None,
+    memory: ServiceMemory,
+    fleet: FleetView,
+    workload: Workload,
+    performance: Performance,
+    settling: bool,
+    now: float,
+) -> Calibrated:
+    windows = []
+    for status in service.variants:
+        variant, pool = status.variant, fleet.pools.get(status.variant.pool)
+        if not status.name or pool is None:
+            continue
+        times = performance.times(service.model, pool, variant.shape)
+        capacity = performance.capacity(
+            variant.phase, service.model, pool, variant.shape, workload.rounded(GRID), service.targets
+        )
+        if isinstance(times, Refusal) or isinstance(capacity, Refusal):
+            continue
+        seen = None if observation is None else observation.phase(variant.phase).per_variant.get(status.name)
+        windows.append(Window(status, seen, times, capacity.kv_tokens, settling))
+    return calibrate_variants(
+        windows, memory.variants, service.engine, workload,
+        at_seconds=now if observation is None else observation.at_seconds,
+        window_seconds=0.0 if observation is None else observation.window_seconds,
+        now_seconds=now,
+    )  # fmt: skip
 
 
 def _note_shift(state: ServiceState, now: float, window: float, settings: Settings) -> None:
@@ -129,8 +172,8 @@ def _trim(state: ServiceState, phase: PhaseState, promised: float, inputs: Decid
         state.say(reasons.TRIM_RAISED, f"{phase.phase.value}: {outcome.raised}", phase.phase)
     elif outcome.eased:
         state.say(reasons.TRIM_EASED, f"{phase.phase.value}: {outcome.eased}", phase.phase)
-    if isinstance(phase.demand, Demand):
-        phase.needed = needed_tokens_per_second(phase.demand, phase.memory.trim, settings)
+    if outcome.raised or outcome.eased:
+        _count_on_need(phase, settings)
 
 
 def _attainable_share(found: PhaseOptions, counts: Mapping[Variant, int]) -> float:

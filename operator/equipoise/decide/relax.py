@@ -7,6 +7,7 @@ from functools import lru_cache
 from equipoise.api.identity import Phase, Shape, Variant
 from equipoise.decide.options import GRID, FleetView
 from equipoise.decide.performance import Performance
+from equipoise.perf.capacity import LARGEST_GROUP
 from equipoise.perf.types import ModelFacts, ReplicaCapacity, Targets, Workload
 
 _STEPS = (1.25, 1.5, 2.0, 3.0, 5.0)
@@ -21,11 +22,14 @@ def relaxed_target_seconds(
     phase: Phase,
     counts: dict[Variant, int],
     needed: float,
+    shares_arrivals: bool,
 ) -> float | None:
     """The least relaxed TTFT (prefill) or TPOT (decode) that these replicas meet at this need; None beyond five times."""
     places = tuple(sorted(((v.pool, v.shape, n) for v, n in counts.items() if n > 0), key=repr))
     return (
-        _relaxed(fleet, performance, model, targets, workload.rounded(GRID), phase, places, float(f"{needed:.2g}"))
+        _relaxed(
+            fleet, performance, model, targets, workload.rounded(GRID), phase, places, float(f"{needed:.2g}"), shares_arrivals
+        )
         if places
         else None
     )
@@ -41,15 +45,19 @@ def _relaxed(
     phase: Phase,
     places: tuple[tuple[str, Shape, int], ...],
     needed: float,
+    shares_arrivals: bool,
 ) -> float | None:
     for step in _STEPS:
         ttft = targets.ttft_seconds * (step if phase is Phase.PREFILL else 1.0)
         tpot = targets.tpot_seconds * (step if phase is Phase.DECODE else 1.0)
         relaxed = Targets(ttft, tpot, targets.percentile)
         total = 0.0
+        sharing = min(LARGEST_GROUP, sum(count for _, _, count in places)) if shares_arrivals else 1
         for name, shape, count in places:
             pool = fleet.pools.get(name)
-            capacity = None if pool is None else performance.capacity(phase, model, pool, shape, workload, relaxed)
+            if pool is None:
+                continue
+            capacity = performance.capacity(phase, model, pool, shape, workload, relaxed, sharing=sharing)
             if isinstance(capacity, ReplicaCapacity):
                 total += capacity.tokens_per_second * count
         if total >= needed:

@@ -9,9 +9,20 @@ from equipoise.api.identity import Phase, Shape, Variant
 from equipoise.decide.allocation.types import Shortfall
 from equipoise.decide.demand import Demand, DemandUnknown
 from equipoise.decide.lag import Lag
-from equipoise.decide.memory import PhaseMemory, ServiceMemory, parse_variant_key
+from equipoise.decide.memory import PhaseMemory, ServiceMemory, VariantMemory, parse_variant_key
 from equipoise.decide.options import PoolRefusal
-from equipoise.decide.types import CapacityMode, Move, PhasePolicy, Reason, Scaling, ServiceInput, VariantOption, VariantStatus
+from equipoise.decide.performance import at_need
+from equipoise.decide.types import (
+    CapacityMode,
+    Move,
+    PhasePolicy,
+    Reason,
+    Scaling,
+    ServiceInput,
+    Speed,
+    VariantOption,
+    VariantStatus,
+)
 from equipoise.decide.worth import Regimes
 from equipoise.observe.types import ServiceObservation
 from equipoise.perf.types import Workload
@@ -72,6 +83,11 @@ class PhaseState:
         """Tokens per second of these replicas."""
         return sum(self.rate(variant) * count for variant, count in counts.items())
 
+    def count_on(self, needed: float | None) -> None:
+        """Take the capacity of a replica to be that of a member of the group that this need takes."""
+        self.options = at_need(self.options, needed)
+        self.serving = self.capacity(self.ready)
+
     def replicas(self) -> int:
         """Replicas that this round is coming to."""
         return sum(self.next.values())
@@ -96,6 +112,8 @@ class ServiceState:
     shortfalls: list[Shortfall] = field(default_factory=list)
     capped: set[Variant] = field(default_factory=set)  # variants that the service's own caps keep from growing
     waiting: dict[Variant, int] = field(default_factory=dict)  # replicas to come when GPUs are free
+    speeds: Mapping[Variant, Speed] = field(default_factory=dict)
+    calibration: Mapping[str, VariantMemory] = field(default_factory=dict)
 
     @property
     def active(self) -> bool:

@@ -56,6 +56,7 @@ class VariantStatus:
     draining: int = 0
     oldest_pending_seconds: float = 0.0
     startup_seconds: float | None = None  # learned from its own pods: scheduled to Ready, the upper median; None: never seen
+    name: str = ""  # of its Deployment, under which its metrics are; empty: its speed is not calibrated
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,11 @@ class ServiceInput:
     cooldown_shrink_seconds: float = 300.0
     flip_supported: bool = True
     flip_reason: str = ""  # why flips are (not) possible: engine, version, connector
+    shares_arrivals: bool = True  # the router sends requests where fewer run; else no replica gains from others beside it
     variants: tuple[VariantStatus, ...] = ()
     created_seconds: float = 0.0  # creation time, the last word in ties between services
     deleting: bool = False
+    engine: str = ""  # names what runs in the pods (image, flags, model): with another one, calibration begins anew
 
 
 class MoveKind(StrEnum):
@@ -134,6 +137,14 @@ class PhaseDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class Speed:
+    """What calibration found for a variant: above 1.0 is faster than the performance model says; with the numbers behind it."""
+
+    factor: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class VariantOption:
     """One way to serve a phase: where, at what capacity and price."""
 
@@ -142,6 +153,7 @@ class VariantOption:
     price_usd_per_hour: float  # per replica
     startup_seconds: float
     preference: int = 0  # index in the user's ordered pools, 0 when there is no order
+    group: tuple[ReplicaCapacity, ...] = ()  # what a replica sustains alone, as one of two that share arrivals, and so on
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +179,7 @@ class Decision:
     cost_usd_per_hour: float = 0.0
     gpus: int = 0
     options: tuple[VariantOption, ...] = ()
+    speeds: Mapping[Variant, Speed] = field(default_factory=dict)  # of variants whose calibrated speed is not the model's
     goodput_bounds: tuple[float, float] | None = None  # least and most share of requests that can have met both targets
 
 
@@ -180,4 +193,3 @@ class DecideInput:
     now_seconds: float
     interval_seconds: float = 15.0
     settings: Mapping[str, float] = field(default_factory=dict)  # overrides of decide.settings.Settings, by name
-    corrections: Mapping[Variant, float] = field(default_factory=dict)  # online calibration: factor on a variant's capacity

@@ -13,7 +13,7 @@ from equipoise.decide.memory import ServiceMemory
 from equipoise.decide.types import DecideInput, Decision, MoveKind, PhasePolicy, ServiceInput, VariantStatus
 from equipoise.fleet.types import Device, Fleet, NodeCapacity, Pool
 from equipoise.observe.types import Idle, Known, PhaseObservation, ServiceObservation
-from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, Targets, Workload
+from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, StepTimes, Targets, Workload
 
 MODEL = ModelFacts("llama-8b", 8.03e9, 8.03e9, 32, 4096, 32, 8, 128, 131072)
 TARGETS = Targets(1.0, 0.05, 95.0)
@@ -41,12 +41,16 @@ class TablePerformance:
         return self.offered_shapes
 
     def capacity(
-        self, phase: Phase, model: ModelFacts, pool: Pool, shape: Shape, workload: Workload, targets: Targets
-    ) -> ReplicaCapacity | Refusal:
+        self, phase: Phase, model: ModelFacts, pool: Pool, shape: Shape, workload: Workload, targets: Targets,
+        *, sharing: int = 1, speed: float = 1.0,
+    ) -> ReplicaCapacity | Refusal:  # fmt: skip
         rate = dict(self.rates).get((pool.device.name, phase))
         if rate is None:
             return Refusal("TargetMissed", f"{phase.value} on {pool.device.name} misses the target")
-        return ReplicaCapacity(phase, rate * shape.gpus_per_replica, int(rate / 20), 400_000, 0.1, "compute", "test")
+        return ReplicaCapacity(phase, rate * speed * shape.gpus_per_replica, int(rate / 20), 400_000, 0.1, "compute", "test")
+
+    def times(self, model: ModelFacts, pool: Pool, shape: Shape) -> StepTimes | Refusal:
+        return StepTimes(0.01, 1e-4, 0.0, 0.02, 1e-4, 1e-7, "test")
 
 
 def table(shapes: tuple[Shape, ...] = (ONE,), **rates: tuple[float | None, float | None]) -> TablePerformance:

@@ -184,7 +184,7 @@ def test_replicas_that_share_arrivals_sustain_more_each() -> None:
     assert capacity(Phase.PREFILL, "L40S", sharing=4).tokens_per_second > 2 * capacity(Phase.PREFILL, "L40S").tokens_per_second
 
 
-def test_capacity_at_demand_takes_the_smallest_group_that_carries_it() -> None:
+def test_at_a_demand_a_replica_counts_as_one_of_the_fewest_that_carry_it() -> None:
     def at(demand: float) -> float:
         found = capacity_at_demand(
             Phase.PREFILL, LLAMA_8B, device("L40S"), Shape(), CHAT, TARGETS, demand, network_bytes_per_second=NETWORK
@@ -193,10 +193,15 @@ def test_capacity_at_demand_takes_the_smallest_group_that_carries_it() -> None:
         return found.tokens_per_second
 
     groups = [capacity(Phase.PREFILL, "L40S", sharing=count).tokens_per_second for count in (1, 2, 3, 4)]
-    assert at(0) == groups[0]
-    assert at(groups[0] * 1.01) == groups[1]
-    assert at(groups[1] * 2.01) == groups[2]
-    assert at(1e9) == groups[3]
+    assert at(0) == at(groups[0]) == groups[0]
+    assert at(2 * groups[1]) == pytest.approx(groups[1])
+    assert at(3 * groups[2]) == pytest.approx(groups[2])
+    assert at(4 * groups[3]) == at(1e9) == groups[3]
+    # Two carry it, and neither could alone: half of what two sustain must not look like enough.
+    between = 1.5 * groups[0]
+    assert groups[1] > between
+    assert at(between) == groups[0]
+    assert at(1.9 * groups[1]) == pytest.approx(0.95 * groups[1])
     nothing = capacity_at_demand(
         Phase.DECODE, LLAMA_8B, device("L4"), Shape(), CHAT, TARGETS, 1e3, network_bytes_per_second=NETWORK
     )

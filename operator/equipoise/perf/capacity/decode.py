@@ -12,6 +12,7 @@ from typing import Final
 
 from equipoise.api.identity import Phase, Shape
 from equipoise.fleet.types import Device
+from equipoise.perf.calibrate import calibrated_times
 from equipoise.perf.capacity.prefill import PIPELINE_EFFICIENCY
 from equipoise.perf.capacity.queueing import MAXIMUM_UTILISATION, mean_batch_for_limit
 from equipoise.perf.capacity.transfer import most_prompt_tokens_per_second
@@ -34,6 +35,7 @@ def decode_capacity(
     network_bytes_per_second: float,
     kv_hop: bool,
     servers: int = 1,
+    speed: float = 1.0,
 ) -> ReplicaCapacity | Refusal:
     """Output tokens/s inside the target, or why there are none."""
     kv_tokens = kv_capacity_tokens(model, device, shape)
@@ -42,6 +44,7 @@ def decode_capacity(
         return kv_tokens
     if isinstance(times, Refusal):
         return times
+    times = calibrated_times(times, Phase.DECODE, speed)
     prompt, output = max(0.0, workload.mean_prompt_tokens), max(1.0, workload.mean_output_tokens)
     # A sequence met at a random moment belongs to a long answer more often than to a short one: with lengths spread like an
     # exponential, what it has written by then is the mean output, not half of it.

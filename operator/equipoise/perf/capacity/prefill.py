@@ -19,6 +19,7 @@ from typing import Final
 
 from equipoise.api.identity import Phase, Shape
 from equipoise.fleet.types import Device
+from equipoise.perf.calibrate import calibrated_times
 from equipoise.perf.capacity.queueing import MAXIMUM_UTILISATION, share_below, spread, utilisation_for_target
 from equipoise.perf.capacity.transfer import kv_transfer_seconds, most_prompt_tokens_per_second
 from equipoise.perf.memory import kv_capacity_tokens
@@ -37,6 +38,7 @@ def prefill_capacity(
     network_bytes_per_second: float,
     kv_hop: bool,
     servers: int,
+    speed: float = 1.0,
 ) -> ReplicaCapacity | Refusal:
     """Uncached prompt tokens/s inside the target, or why there is none."""
     kv_tokens = kv_capacity_tokens(model, device, shape)
@@ -45,6 +47,7 @@ def prefill_capacity(
         return kv_tokens
     if isinstance(times, Refusal):
         return times
+    times = calibrated_times(times, Phase.PREFILL, speed)
     prompt = max(1.0, workload.mean_prompt_tokens)
     where = device.name if shape.gpus_per_replica == 1 else f"{shape.gpus_per_replica} x {device.name}"
     if prompt > kv_tokens:

@@ -61,6 +61,7 @@ def compose(old: InferenceServiceStatus, facts: Facts, now_iso: str) -> Inferenc
 def _phase(old: PhaseStatus, facts: Facts, phase: Phase) -> PhaseStatus:
     found = facts.phases[phase]
     figures = _figures(old, facts.decision.phases.get(phase)) if facts.decision else _kept_figures(old)
+    before = {item.name: item for item in old.variants}
     return PhaseStatus(
         desired=found.desired,
         ready=found.ready,
@@ -78,11 +79,24 @@ def _phase(old: PhaseStatus, facts: Facts, phase: Phase) -> PhaseStatus:
                 draining=item.draining,
                 startup=None if item.startup_seconds is None else format_duration(round(item.startup_seconds)),
                 message=facts.variant_messages.get(item.variant, ""),
+                **_speed(before.get(facts.names[item.variant]), item.variant, facts.decision),
             )
             for item in facts.variants
             if item.variant.phase is phase
         ),
     )
+
+
+def _speed(old: VariantState | None, variant: Variant, decision: Decision | None) -> dict[str, Any]:
+    """The calibrated speed. Its sentence stays as long as the figure does: each window would put it a little differently."""
+    if decision is None:
+        return {} if old is None else {"speed": old.speed, "calibration": old.calibration}
+    found = decision.speeds.get(variant)
+    if found is None:
+        return {}
+    speed = format_quantity(found.factor, 2)
+    same = old is not None and old.speed == speed and old.calibration
+    return {"speed": speed, "calibration": old.calibration if old is not None and same else found.message}
 
 
 _FIGURES: Final = (

@@ -10,6 +10,7 @@ from equipoise.api import labels
 from equipoise.api.identity import Variant
 from equipoise.decide.types import VariantStatus
 from equipoise.reconcile.view.pods import EnginePod, variant_of_pod
+from equipoise.render.names import deployment_name
 
 _STARTUPS_REMEMBERED = 9  # an odd number of the latest starts: their median shrugs off one slow image pull
 
@@ -63,6 +64,7 @@ def _status(variant: Variant, desired: int, pods: Sequence[EnginePod], now_secon
         draining=len(draining),
         oldest_pending_seconds=max((now_seconds - pod.created_seconds for pod in pending), default=0.0),
         startup_seconds=learned_startup_seconds(pods),
+        name=deployment_name(variant),
     )
 
 
