@@ -12,7 +12,8 @@ from equipoise.decide.demand import Demand
 from equipoise.decide.free import FreeNow
 from equipoise.decide.gifts import Donors, Gift, Unit, merge, within_floors
 from equipoise.decide.settings import Settings
-from equipoise.decide.state import ServiceState, figure, load
+from equipoise.decide.smoothing import short
+from equipoise.decide.state import PhaseState, ServiceState, figure, load
 from equipoise.decide.types import Move, MoveKind
 from equipoise.decide.worth import Outlook, served_share
 from equipoise.fleet.types import Fleet
@@ -34,6 +35,8 @@ def hand_over(
     between, whatever fails. All replicas of a service move in one transaction (one at a time loses more than it wins), k
     donors for one receiver where shapes differ.
     """
+    for state in services.values():
+        _remember_rates(state)
     arriving = dict(free.draining)
     donors = Donors(services, fleet, free)
     for key, wishes in unmet.items():
@@ -44,6 +47,21 @@ def hand_over(
         units = donors.units(outstanding)
         for gift in _judge(service, outstanding, units, interval_seconds, settings) if units else ():
             donors.given(gift)
+
+
+def _remember_rates(service: ServiceState) -> None:
+    """What a replica does at the present lengths, for the time when the demand has turned and may turn back (`worth.Regimes`)."""
+    for phase, state in service.phases.items():
+        rate = _mean_rate(state)
+        if rate > 0.0:
+            service.extra[f"rate.{phase}"] = short(rate)
+        elif (name := f"rate.{phase}") in service.memory.extra:
+            service.extra[name] = service.memory.extra[name]
+
+
+def _mean_rate(state: PhaseState) -> float:
+    count = state.replicas()
+    return state.capacity(state.next) / count if count else 0.0
 
 
 def _await_draining(service: ServiceState, wishes: Mapping[Variant, int], arriving: dict[str, int]) -> dict[Variant, int]:
@@ -81,8 +99,6 @@ def _judge(
     if not units:
         return []
     startup = max(service.phases[gift.receiver.phase].options[gift.receiver].startup_seconds for unit in units for gift in unit)
-    if not _confirmed(service, phases, startup, interval_seconds, settings):
-        return []
     move_seconds = startup + settings.drain_seconds
     notice_seconds = service.regimes.notice_seconds + settings.confirm_share * startup
     outlooks = [
@@ -93,6 +109,9 @@ def _judge(
     if not outlooks:
         outlook = _outlook(service, units, move_seconds, notice_seconds)
         service.say(reasons.NOT_WORTH_IT, f"handover to {phases[0].value}: {outlook}", phases[0])
+        _unconfirm(service, phases)
+        return []
+    if not _confirmed(service, phases, startup, interval_seconds, settings):
         return []
     best, count = max(outlooks, key=lambda item: (item[0].net, item[1]))
     return [_give(service, gift, str(best)) for gift in merge(units[:count])]
@@ -107,7 +126,7 @@ def _counts_to_try(most: int) -> list[int]:
 def _confirmed(
     service: ServiceState, phases: Sequence[Phase], startup: float, interval_seconds: float, settings: Settings
 ) -> bool:
-    """A cold move must be wanted for a share of its start-up time: the dearer the move, the slower the trigger.
+    """A cold move must be wanted, and worth it, for a share of its start-up time: the dearer the move, the slower the trigger.
 
     Measured in `docs/concepts/deciding.md`.
     """
@@ -125,6 +144,13 @@ def _confirmed(
         phases[0],
     )
     return False
+
+
+def _unconfirm(service: ServiceState, phases: Sequence[Phase]) -> None:
+    """What was not worth it does not count as wanted: else the first glimpse of a shift would act on old confirmations."""
+    for phase in phases:
+        state = service.phases[phase]
+        state.memory = replace(state.memory, pressed_rounds=0)
 
 
 def _safe_units(service: ServiceState, units: list[Unit], settings: Settings) -> list[Unit]:
@@ -173,6 +199,7 @@ def _outlook(service: ServiceState, units: Sequence[Unit], move_seconds: float, 
     for owner in owners.values():
         rate = max((s.demand.requests_per_second for s in owner.phases.values() if isinstance(s.demand, Demand)), default=0.0)
         shares: dict[str, dict[Phase, float]] = {name: {} for name in sums}
+        utilisations: dict[Phase, float] = {}
         for phase, state in owner.phases.items():
             less, more = dict(state.next), dict(state.next)
             for gift in gifts:
@@ -184,11 +211,13 @@ def _outlook(service: ServiceState, units: Sequence[Unit], move_seconds: float, 
             shares["before"][phase] = load(state.steady, state.capacity(state.next))
             shares["during"][phase] = load(state.steady, state.capacity(less))
             shares["after"][phase] = load(state.steady, state.capacity(more))
-            back = owner.regimes.previous.get(phase, state.steady)
+            returning = owner.regimes.returning(phase, _mean_rate(state))
+            back = state.steady if returning is None else returning
+            utilisations[phase] = _utilisation(state)
             shares["back_before"][phase] = load(back, state.capacity(state.next))
             shares["back_after"][phase] = load(back, state.capacity(more))
         for name, loads in shares.items():
-            sums[name] += rate * served_share(loads)
+            sums[name] += rate * served_share(loads, utilisations)
     seen = service.regimes
     back_seconds = 0.0 if seen.mean_seconds is None else min(seen.mean_seconds, move_seconds + notice_seconds)
     return Outlook(
@@ -198,6 +227,15 @@ def _outlook(service: ServiceState, units: Sequence[Unit], move_seconds: float, 
         back_seconds=back_seconds,
         turns_seconds=seen.turns_seconds,
     )
+
+
+def _utilisation(state: PhaseState) -> float:
+    """Capacity as a share of the peak, over the replicas there are (over all options when there are none)."""
+    counts = {variant: count for variant, count in state.next.items() if count and variant in state.options}
+    options = [(state.options[variant].capacity, count) for variant, count in counts.items()]
+    options = options or [(option.capacity, 1) for option in state.options.values()]
+    peak = sum(c.tokens_per_second / max(c.utilisation, 1e-6) * n for c, n in options)
+    return sum(c.tokens_per_second * n for c, n in options) / peak if peak > 0.0 else 1.0
 
 
 def _give(service: ServiceState, gift: Gift, text: str) -> Gift:

@@ -35,6 +35,7 @@ class Settings:
     trim_rounds: float = 3.0  # rounds in a row below target before the floor rises: a single bad window is noise
     trim_step: float = 0.10  # up, per round
     trim_most: float = 2.0
+    trim_least_utilisation: float = 0.4  # below it a phase has room for twice its work: more replicas would mend nothing
     trim_good_seconds: float = 300.0  # good for this long before the floor sinks
     trim_decay_per_minute: float = 0.02
 
@@ -46,10 +47,8 @@ class Settings:
     # Cold moves
     startup_seconds: float = 120.0  # until the service's own pods have shown theirs
     drain_seconds: float = 30.0  # a donor's answers in progress, before its GPUs are free
-    confirm_share: float = (
-        0.5  # a cold move must be wanted for this share of its start-up time (notes: a minute wants two rounds)
-    )
-    worth_margin: float = 1.5  # gain must exceed loss by this factor: the dwell is a guess
+    confirm_share: float = 0.15  # a cold move must be wanted for this share of its start-up time, two rounds at least (simulated)
+    worth_margin: float = 1.2  # gain must exceed loss by this factor: the dwell is a guess (simulated)
     dwell_seconds: float = 900.0  # how long a demand is expected to last, until the service has shown shifts of its own
     change_price_hours: float = 0.25  # a cold change costs this many hours of a replica, so that small savings move nothing
 

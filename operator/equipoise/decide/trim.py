@@ -32,12 +32,13 @@ def adjust_trim(
 
     `promised` is the share of requests to be inside the target, or what is attainable at all if that is less. Rounds do not
     count while a move is in flight or its pods warm up (`settling`), nor while the phase is known to be short of capacity
-    (utilisation above 1): then the shortage is explained already, and a floor on top would wind up.
+    (utilisation above 1): then the shortage is explained already, and a floor on top would wind up. Nor while it is hardly used
+    (`trim_least_utilisation`): what is late there is late for other reasons than too few replicas.
     """
     if lag.attainment is None or utilisation is None:
         return Trim(replace(memory, short_rounds=0, good_since_seconds=0.0))
     if lag.attainment < promised:
-        if settling or utilisation > 1.0:
+        if settling or not settings.trim_least_utilisation <= utilisation <= 1.0:
             return Trim(replace(memory, good_since_seconds=0.0))
         rounds = min(memory.short_rounds + 1, int(settings.trim_rounds))  # bounded, so that memory comes to rest
         if rounds < settings.trim_rounds or memory.trim >= settings.trim_most:

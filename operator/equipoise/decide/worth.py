@@ -11,6 +11,8 @@ from equipoise.decide.settings import Settings
 from equipoise.decide.smoothing import short
 
 _DECODE_CLIFF = 4.0  # a tenth beyond capacity costs a third of the requests, a half nearly all
+_QUEUE_IDLE_SHARE = 0.8  # of a prefill replica's peak: up to here a queue bounded by the target refuses hardly anyone (simulated)
+_QUEUE_FULL_GOOD = 0.87  # share of requests still in time at the peak; beyond it, as much of what the replica can do (simulated)
 _TURNS = 4.0  # regimes to look ahead where demands take turns
 _NOTABLE = 0.25  # logarithm of a step: a quarter more or less; smaller ones ask for no other split
 
@@ -20,13 +22,20 @@ class Regimes:
     """How long the present demand should last, and what it was before the last shift.
 
     `previous` is empty and `mean_seconds` None until the service has shown shifts of its own. `notice_seconds` is how long a
-    shift takes to be seen and confirmed.
+    shift takes to be seen and confirmed. `previous_rates` are the tokens per second of one replica at the lengths of that
+    demand: a replica that writes answers of 28 tokens after prompts of 4,000 does a fifth of the tokens it does in a chat.
     """
 
     dwell_seconds: float = 900.0
     mean_seconds: float | None = None
     notice_seconds: float = 0.0
     previous: Mapping[Phase, float] = field(default_factory=dict)
+    previous_rates: Mapping[Phase, float] = field(default_factory=dict)
+
+    def returning(self, phase: Phase, rate: float) -> float | None:
+        """The previous demand, in tokens per second of replicas that now do `rate` each; None when there was none."""
+        work, rate_then = self.previous.get(phase), self.previous_rates.get(phase, 0.0)
+        return work * rate / rate_then if work is not None and rate_then > 0.0 and rate > 0.0 else work
 
     @property
     def turns_seconds(self) -> float:
@@ -89,13 +98,23 @@ class Outlook:
         )
 
 
-def served_share(loads: Mapping[Phase, float]) -> float:
+def served_share(loads: Mapping[Phase, float], utilisations: Mapping[Phase, float] | None = None) -> float:
     """Share of requests that can meet both targets at these loads (demand / capacity).
 
-    Prefill with a queue bounded by the target serves what it can and refuses the rest: 1 / load. What it refuses never reaches
-    decode. Decode has no such mercy: all answers share the step, so beyond its capacity all become too slow.
+    Prefill with a queue bounded by the target serves what it can and refuses the rest; what it refuses never reaches decode. Its
+    capacity is what keeps the target percentile inside, a share of its peak (`utilisations`) that is small where lengths spread
+    widely; most of the rest still serves, so the peak decides. Decode has no such mercy: all answers share the step, so beyond
+    its capacity all become too slow.
     """
-    prefill = 1.0 / max(1.0, loads.get(Phase.PREFILL, 0.0))
+    utilisation = (utilisations or {}).get(Phase.PREFILL, 1.0)
+    busy = max(0.0, loads.get(Phase.PREFILL, 0.0)) * utilisation
+    fine = min(1.0, max(utilisation, _QUEUE_IDLE_SHARE))
+    if busy <= fine:
+        prefill = 1.0
+    elif busy < 1.0:
+        prefill = 1.0 - (1.0 - _QUEUE_FULL_GOOD) * (busy - fine) / (1.0 - fine)
+    else:
+        prefill = _QUEUE_FULL_GOOD / busy
     decode = max(1.0, loads.get(Phase.DECODE, 0.0) * prefill)
     return float(prefill / decode**_DECODE_CLIFF)
 
@@ -107,14 +126,15 @@ def regimes(memory: Mapping[str, float], now_seconds: float, window_seconds: flo
     that has outlived the mean is expected to last as long again (Lindy).
     """
     previous = {phase: memory[name] for phase in Phase if (name := f"shift.{phase.value}") in memory}
+    rates = {phase: memory[name] for phase in Phase if (name := f"shift.{phase}.rate") in memory}
     mean = memory.get("shift.mean", 0.0)
     last = memory.get("shift.at", 0.0)
     if mean <= 0.0 or last <= 0.0:
-        return Regimes(settings.dwell_seconds, None, window_seconds, previous)
+        return Regimes(settings.dwell_seconds, None, window_seconds, previous, rates)
     elapsed = max(0.0, now_seconds - last)
     total = max(mean, elapsed)
     dwell = max(total - elapsed if elapsed < mean else elapsed, 0.25 * total)
-    return Regimes(dwell, mean, window_seconds, previous)
+    return Regimes(dwell, mean, window_seconds, previous, rates)
 
 
 def note_shift(
@@ -132,6 +152,7 @@ def note_shift(
         return kept
     kept["shift.direction"] = direction
     kept.update({f"shift.{phase.value}": short(value) for phase, value in before.items()})
+    kept.update({f"shift.{phase}.rate": extra[name] for phase in before if (name := f"rate.{phase}") in extra})
     if last > 0.0:
         gap, mean = now_seconds - last, kept.get("shift.mean", 0.0)
         kept["shift.mean"] = round(gap if mean <= 0.0 else 0.5 * mean + 0.5 * gap, 1)
