@@ -235,6 +235,7 @@ class Pods:
                     draining=len(pods) - len(staying),
                     oldest_pending_seconds=max((now - pod.created for pod in pending), default=0.0),
                     startup_seconds=self._learned_startup(pods, now),
+                    name=deployment_name(variant),
                 )
             )
         return tuple(found)

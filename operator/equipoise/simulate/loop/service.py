@@ -37,6 +37,7 @@ class SimulatedService:
         policy = service_policy(setup.resource)
         if not isinstance(policy, ServicePolicy):
             raise ValueError(f"{setup.key}: " + "; ".join(reason.message for reason in policy))
+        policy = replace(policy, shares_arrivals=world.prefill_routing is not Routing.ROUND_ROBIN)
         if not world.flips:
             policy = replace(policy, flip_supported=False, flip_reason="the engines of this world fix the role at the start")
         self.setup, self.policy, self.key = setup, policy, setup.key
@@ -122,7 +123,8 @@ class SimulatedService:
     def given(self, now: float) -> ServiceInput:
         """The service as decide() takes it."""
         created = EPOCH_SECONDS - 7200.0
-        return replace(self.policy.service_input(), variants=self.pods.statuses(now), created_seconds=created)
+        engine = self.policy.served_model_name  # the same as long as the run lasts
+        return replace(self.policy.service_input(), variants=self.pods.statuses(now), created_seconds=created, engine=engine)
 
     def gauges(self) -> dict[Phase, PhaseGauges]:
         """Gauges of this moment."""

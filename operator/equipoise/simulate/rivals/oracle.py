@@ -79,7 +79,7 @@ class OraclePolicy(BasePolicy):
         result: dict[ServiceKey, dict[tuple[Phase, str], int]] = {}
         left = {pool.name: pool.nodes * pool.gpus_per_node for pool in world.pools}
         for setup in world.services:
-            pool = sorted(setup.initial)[0][1]
+            pool = min(setup.initial)[1]
             future = self._futures[setup.key] = _Future(setup, world, pool, self._seed)
             share = left[pool] if setup is world.services[-1] else sum(setup.initial.values())
             prefill, decode = self._counts(future, 0, share // future.variants[Phase.PREFILL].shape.gpus_per_replica)

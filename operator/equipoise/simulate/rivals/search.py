@@ -55,11 +55,11 @@ def best_static(
     improving = trim
     while improving:
         improving = False
-        for key, phase_pool in [(key, place) for key in splits for place in splits[key]]:
-            fewer = {name: dict(split) for name, split in splits.items()}
-            fewer[key][phase_pool] -= 1
-            left = sum(count for (phase, _), count in fewer[key].items() if phase is phase_pool[0])
-            if fewer[key][phase_pool] < 0 or left < 1:
+        for owner, place in [(key, place) for key in splits for place in splits[key]]:
+            fewer = {key: dict(split) for key, split in splits.items()}
+            fewer[owner][place] -= 1
+            left = sum(count for (phase, _), count in fewer[owner].items() if phase is place[0])
+            if fewer[owner][place] < 0 or left < 1:
                 continue
             result = serve(world, fewer, seed, bounded)
             if result.goodput >= least:

@@ -35,14 +35,14 @@ def resource(name: str = "chat", *, ttft: str = "1s", tpot: str = "50ms", model:
     )
 
 
-def h100(gpus: int = 8, nodes: int = 1, **more: Any) -> PoolSetup:
-    """A pool of H100."""
-    return PoolSetup("h100", "H100", nodes, gpus, **more)
+def h100(gpus: int = 8) -> PoolSetup:
+    """H100 with a 400 Gbit/s link for each GPU, as in an HGX node with eight of both."""
+    return PoolSetup("h100", "H100", gpus, 1, network_bytes_per_second=50e9)
 
 
-def a100(gpus: int = 8, nodes: int = 1, **more: Any) -> PoolSetup:
-    """A pool of A100."""
-    return PoolSetup("a100", "A100-80GB", nodes, gpus, **more)
+def a100(gpus: int = 8) -> PoolSetup:
+    """A100 with a 200 Gbit/s link for each GPU, as in an HGX node with eight of both."""
+    return PoolSetup("a100", "A100-80GB", gpus, 1, network_bytes_per_second=25e9)
 
 
 def service(

@@ -1,9 +1,12 @@
 """The named worlds. Each is a function of nothing but the folder of recorded traces, if there is one.
 
 Traffic that is not alternating by construction follows published statistics (`traffic.lengths`, sources there) or, where the
-recorded traces are at hand, the traces themselves: Azure 2023 and 2024 (CC-BY 4.0; Patel et al., Splitwise, ISCA 2024; Stojkovic et
-al., DynamoLLM, HPCA 2025), Mooncake (Apache-2.0; Qin et al., FAST 2025), ServeGen (Apache-2.0; Xiang et al., 2025). Files keep the
-names under which they are published or listed in docs/concepts/simulator.md.
+recorded traces are at hand, the traces themselves: Azure 2023 and 2024 (CC-BY 4.0; Patel et al., Splitwise, ISCA 2024;
+Stojkovic et al., DynamoLLM, HPCA 2025), Mooncake (Apache-2.0; Qin et al., FAST 2025), ServeGen (Apache-2.0; Xiang et al.,
+2025). Files keep the names that docs/concepts/simulator.md lists.
+
+Every GPU is a node of its own with its own link, so that what moves between two replicas always crosses both links: then the
+operator's figure of one link per replica is the world's.
 """
 
 from __future__ import annotations
@@ -104,7 +107,7 @@ def _flash(data: Path | None) -> World:
 
 def _mixed(data: Path | None) -> World:
     """Prefill suits L40S, decode A100, at spot-like prices (USD 0.72 and 1.04): which does what follows from the figures."""
-    pools = (PoolSetup("a100", "A100-80GB", 1, 6, 1.04), PoolSetup("l40s", "L40S", 1, 6, 0.72))
+    pools = (PoolSetup("a100", "A100-80GB", 6, 1, 1.04, 25e9), PoolSetup("l40s", "L40S", 6, 1, 0.72, 12.5e9))
     initial = {(Phase.PREFILL, "l40s"): 5, (Phase.DECODE, "a100"): 3, (Phase.PREFILL, "a100"): 1}
     return World(pools, (service("azure-conv:15m@30,6000+60:15m@7,azure-conv:15m@30", initial),), 2700.0)
 
