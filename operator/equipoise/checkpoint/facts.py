@@ -17,7 +17,7 @@ from equipoise.perf.types import ModelFacts, Refusal
 
 UNREADABLE: Final = "ConfigUnreadable"
 READING: Final = "ReadingConfig"
-_CURE: Final = "or state the figures under spec.model.architecture (parameters, layers, hiddenSize, attentionHeads, kvHeads)"
+CURE: Final = "or state the figures under spec.model.architecture (parameters, layers, hiddenSize, attentionHeads, kvHeads)"
 _AT_ONCE: Final = 4
 
 
@@ -39,15 +39,15 @@ async def checkpoint_facts(
         text = await read_config(address, sources, session, timeout_seconds=timeout_seconds, maximum_bytes=maximum_bytes)
         found = facts_from_config(text, _name(address))
     except CannotReadConfig as error:
-        return Refusal(UNREADABLE, f"{error}; {_CURE}")
+        return Refusal(UNREADABLE, f"{error}; {CURE}")
     except RecursionError:
-        return Refusal(UNREADABLE, f"config.json of {address}: nested too deeply; {_CURE}")
+        return Refusal(UNREADABLE, f"config.json of {address}: nested too deeply; {CURE}")
     except (ValueError, TypeError, OverflowError) as error:
-        return Refusal(UNREADABLE, f"config.json of {address} does not describe a model that can be sized: {error}; {_CURE}")
+        return Refusal(UNREADABLE, f"config.json of {address} does not describe a model that can be sized: {error}; {CURE}")
     facts = stated_over(found, architecture)
     figures = (facts.parameters, facts.layers, facts.attention_heads, facts.kv_heads, facts.head_dim, facts.kv_bytes_per_token)
     if min(figures) <= 0 or facts.parameters == float("inf"):
-        return Refusal(UNREADABLE, f"config.json of {address} gives impossible figures ({facts}); {_CURE}")
+        return Refusal(UNREADABLE, f"config.json of {address} gives impossible figures ({facts}); {CURE}")
     return facts
 
 

@@ -74,7 +74,14 @@ class EnginePerformance:
         sharing: int = 1,
         speed: float = 1.0,
     ) -> ReplicaCapacity | Refusal:
-        """Inside the targets, KV transfer over the pool's network included."""
+        """Inside the targets, KV transfer over the pool's network included. A replica is one pod, so it must fit on one node."""
+        largest = max((node.allocatable_gpus for node in pool.nodes), default=0)
+        if shape.gpus_per_replica > largest:
+            return Refusal(
+                "SpansNodes",
+                f"{shape} takes {shape.gpus_per_replica} GPUs, the largest node has {largest}: no replica spans nodes; "
+                "use a lower precision, fewer stages or larger nodes",
+            )
         return replica_capacity(
             phase,
             model,

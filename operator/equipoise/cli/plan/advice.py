@@ -15,10 +15,12 @@ from equipoise.cli.plan.shapes import ENGINES
 from equipoise.cli.plan.solver import allocate
 from equipoise.cli.plan.traffic import Traffic
 from equipoise.decide.allocation.types import AllocationProblem, PhaseDemand, ServiceDemand
-from equipoise.decide.options import FleetView
+from equipoise.decide.options import GRID, FleetView
+from equipoise.decide.performance import at_need
 from equipoise.decide.settings import Settings
 from equipoise.decide.types import VariantOption
 from equipoise.fleet.types import Fleet
+from equipoise.perf.capacity import LARGEST_GROUP
 from equipoise.perf.types import Refusal, ReplicaCapacity
 
 CLEAR_DIFFERENCE: Final = 0.10  # the two ways are modelled to about this; less is no difference
@@ -78,7 +80,8 @@ def aggregation_advice(
     binds: dict[Variant, str] = {}
     refusals: dict[ServiceKey, list[str]] = {}
     for service in services:
-        offers[service.key] = _options(service, view, traffic[service.key], binds, refusals.setdefault(service.key, []))
+        rate = _rate(traffic[service.key], settings)
+        offers[service.key] = _options(service, view, traffic[service.key], rate, binds, refusals.setdefault(service.key, []))
     answer = allocate(
         AllocationProblem(
             pools=spaces_of(fleet),
@@ -110,11 +113,12 @@ def aggregation_advice(
 
 
 def _options(
-    service: Service, view: FleetView, traffic: Traffic, binds: dict[Variant, str], refusals: list[str]
+    service: Service, view: FleetView, traffic: Traffic, needed: float, binds: dict[Variant, str], refusals: list[str]
 ) -> tuple[VariantOption, ...]:
     """One option for each pool and shape. Its "tokens" are requests: the work of both phases comes with each."""
     found = []
-    policy = service.policy
+    policy, workload = service.policy, traffic.workload.rounded(GRID)
+    largest = LARGEST_GROUP if policy.shares_arrivals else 1
     wished = {name for phase in Phase for name in policy.phases[phase].pools}
     for name, pool in view.pools.items():
         if wished and name not in wished:
@@ -126,25 +130,36 @@ def _options(
         missed = ""
         fits = False
         for shape in shapes:
-            capacity = aggregated_capacity(policy.model, pool.device, shape, traffic.workload, policy.targets)
-            if isinstance(capacity, Refusal):
-                missed = f"{name}: {capacity.message}"
+            group: list[ReplicaCapacity] = []
+            for sharing in range(1, largest + 1):
+                capacity = aggregated_capacity(policy.model, pool.device, shape, workload, policy.targets, sharing)
+                if isinstance(capacity, Refusal):
+                    missed = f"{name}: {capacity.message}"
+                    break
+                group.append(
+                    ReplicaCapacity(Phase.PREFILL, capacity.requests_per_second, 1, 0, 0.0, capacity.binds, "aggregated")
+                )
+            if len(group) < largest:
                 continue
             fits = True
             variant = Variant(service.key, Phase.PREFILL, name, shape)
-            binds[variant] = capacity.binds
-            both = ReplicaCapacity(Phase.PREFILL, capacity.requests_per_second, 1, 0, 0.0, capacity.binds, "aggregated")
-            found.append(VariantOption(variant, both, pool.price_usd_per_gpu_hour * shape.gpus_per_replica, 0.0))
+            price = pool.price_usd_per_gpu_hour * shape.gpus_per_replica
+            option = at_need({variant: VariantOption(variant, group[0], price, 0.0, group=tuple(group))}, needed)[variant]
+            binds[variant] = option.capacity.binds
+            found.append(option)
         if not fits:
             refusals.append(missed)
     return tuple(found)
 
 
+def _rate(traffic: Traffic, settings: Settings) -> float:
+    return (traffic.requests_per_second or 0.0) * settings.headroom
+
+
 def _demand(service: Service, options: tuple[VariantOption, ...], traffic: Traffic, settings: Settings) -> ServiceDemand:
     policy = service.policy
     minimum = max(bounds.minimum for bounds in policy.phases.values())
-    rate = (traffic.requests_per_second or 0.0) * settings.headroom
-    demand = PhaseDemand(Phase.PREFILL, rate, minimum, None, options, {})
+    demand = PhaseDemand(Phase.PREFILL, _rate(traffic, settings), minimum, None, options, {})
     return ServiceDemand(
         key=service.key,
         priority=policy.priority,

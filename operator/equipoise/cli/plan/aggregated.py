@@ -21,7 +21,7 @@ target for 92 to 100 % of requests where 95 % were asked for; tests repeat some 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Final
@@ -68,6 +68,7 @@ class _Case:
     outputs: tuple[tuple[float, float], ...]  # answer lengths with shares
     context_spread: float
     kv_tokens: float
+    sharing: int = 1
 
     @property
     def per_sequence(self) -> float:
@@ -76,15 +77,19 @@ class _Case:
 
 @lru_cache(maxsize=16384)
 def aggregated_capacity(
-    model: ModelFacts, device: Device, shape: Shape, workload: Workload, targets: Targets
+    model: ModelFacts, device: Device, shape: Shape, workload: Workload, targets: Targets, sharing: int = 1
 ) -> AggregatedCapacity | Refusal:
-    """Requests per second of one replica inside both targets; a Refusal with numbers when there are none."""
+    """Requests per second of one replica inside both targets; a Refusal with numbers when there are none.
+
+    `sharing` replicas even out the fluctuations of arrivals, as in `perf.capacity`; prompts disturb each replica's own answers
+    all the same.
+    """
     kv_tokens, times = kv_capacity_tokens(model, device, shape), step_times(model, device, shape)
     if isinstance(kv_tokens, Refusal):
         return kv_tokens
     if isinstance(times, Refusal):
         return times
-    case = _case(times, kv_tokens, workload, targets)
+    case = replace(_case(times, kv_tokens, workload, targets), sharing=sharing)
     where = device.name if shape.gpus_per_replica == 1 else f"{shape.gpus_per_replica} x {device.name}"
     missed = _misses_idle(case, where)
     if missed is not None:
@@ -177,17 +182,19 @@ def _broken(case: _Case, rate: float) -> str:
     growth = case.per_sequence / case.times.decode_constant
     clumping = _clumping(case, rate, prompts)
     percentile = case.targets.percentile
-    if batch > mean_batch_for_limit(float(MAXIMUM_SEQUENCES), clumping, growth, percentile):
+    if batch > mean_batch_for_limit(float(MAXIMUM_SEQUENCES), clumping, growth, percentile, case.sharing):
         return "batch limit"
     room = case.kv_tokens / (case.prompt + case.output)
-    if batch > mean_batch_for_limit(max(KV_SHARE * room - 1.0, 0.5 * room), case.context_spread * clumping, growth, percentile):
+    usable = max(KV_SHARE * room - 1.0, 0.5 * room)
+    if batch > mean_batch_for_limit(usable, case.context_spread * clumping, growth, percentile, case.sharing):
         return "kv memory"
     if _missing_tpot(case, rate, prompts, batch, between, growth, clumping) > miss_share(percentile):
         return "TPOT"
     # The rest of the step that runs, and the decode part of each of one's own steps, at a batch of the percentile.
-    high = batch + normal_quantile(percentile) * math.sqrt(case.context_spread * clumping * batch * (1.0 + growth * batch))
+    noise = case.context_spread * clumping * batch * (1.0 + growth * batch) / case.sharing
+    high = batch + normal_quantile(percentile) * math.sqrt(noise)
     steps = case.times.decode_step_seconds(high, high * (case.prompt + case.output)) * (1 + case.chunks)
-    if utilisation_for_target(case.targets.ttft_seconds - steps, case.services, percentile) < prompts:
+    if utilisation_for_target(case.targets.ttft_seconds - steps, case.services, percentile, case.sharing) < prompts:
         return "TTFT"
     return ""
 
@@ -209,6 +216,7 @@ def _missing_tpot(
     """Share of answers whose mean time between tokens is above the target: short answers average over few prompts."""
     seconds_squared = sum(value * value * share for value, share in case.services)
     steps = (case.per_sequence / (1.0 - prompts)) ** 2 * case.context_spread * clumping * batch * (1.0 + growth * batch)
+    steps /= case.sharing
     # The step with one's own prompt is long, so more prompts than usual have come by its end.
     step = between * (1.0 - prompts)
     after_own = (_mean(case.services) + prompts * step) / (1.0 - prompts) * prompts / (1.0 - prompts)

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 from equipoise.api.identity import Phase, ServiceKey, Variant
 from equipoise.cli.plan.services import Service
-from equipoise.cli.plan.shapes import ENGINES
+from equipoise.cli.plan.shapes import options_at
 from equipoise.cli.plan.solver import allocate
-from equipoise.cli.plan.traffic import Traffic
+from equipoise.cli.plan.traffic import Traffic, needed
 from equipoise.decide.allocation.types import Allocation, AllocationProblem, NodeSpace, PhaseDemand, ServiceDemand, Shortfall
-from equipoise.decide.demand import Demand
-from equipoise.decide.options import FleetView, PhaseOptions, infeasible, service_options
+from equipoise.decide.options import FleetView, PhaseOptions, infeasible
 from equipoise.decide.settings import Settings
-from equipoise.decide.sizing import needed_tokens_per_second
 from equipoise.decide.types import Reason, Scaling, VariantOption
 from equipoise.fleet.types import Fleet
 
@@ -151,10 +149,7 @@ def plan_services(
     nothing.
     """
     view = FleetView(fleet)
-    offers = {
-        service.key: service_options(service.policy.service_input(), view, traffic[service.key].workload, ENGINES, settings, {})
-        for service in services
-    }
+    offers = {service.key: options_at(service, view, traffic[service.key], settings) for service in services}
     problem = AllocationProblem(
         pools=spaces_of(fleet),
         services=tuple(_demand(service, offers[service.key], traffic[service.key], settings) for service in services),
@@ -173,15 +168,6 @@ def spaces_of(fleet: Fleet) -> dict[str, tuple[NodeSpace, ...]]:
         )
         for pool in fleet.pools
     }
-
-
-def needed(traffic: Traffic, phase: Phase, settings: Settings) -> float | None:
-    """Capacity that this traffic asks for, with the operator's headroom; steady, so there is nothing to forecast."""
-    work = traffic.tokens_per_second(phase)
-    if work is None:
-        return None
-    steady = Demand(now=work, backlog=0.0, forecast=work, requests_per_second=traffic.requests_per_second or 0.0)
-    return needed_tokens_per_second(steady, 1.0, settings)
 
 
 def _demand(service: Service, offers: Mapping[Phase, PhaseOptions], traffic: Traffic, settings: Settings) -> ServiceDemand:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,7 @@ def run_plan(
     if output == "json":
         print(json.dumps(as_document(found), indent=2))
     else:
-        print_study(found, Console(highlight=False))
+        print_study(found, Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100))
     return 0 if found.plan.covered else 1
 
 

@@ -1,4 +1,4 @@
-"""The study as plain JSON, for scripts; docs/reference/plan.md describes its fields."""
+"""The study as plain JSON, for scripts; docs/concepts/plan.md describes its fields."""
 
 from __future__ import annotations
 

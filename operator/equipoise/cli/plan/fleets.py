@@ -33,7 +33,7 @@ class Objects:
 
 
 def fleet_from_file(path: Path, planned: Collection[ServiceKey]) -> Fleet:
-    """The fleet that a file describes: pools in the small format of docs/reference/plan.md, or objects as `kubectl get -o yaml`
+    """The fleet that a file describes: pools in the small format of docs/concepts/plan.md, or objects as `kubectl get -o yaml`
     gives them (nodes, and pods and GPUPools if they are there).
 
     Pods of `planned` services hold nothing: their GPUs are what is planned with. PlanError for what cannot be read, and when the
@@ -44,7 +44,7 @@ def fleet_from_file(path: Path, planned: Collection[ServiceKey]) -> Fleet:
         if not isinstance(document, Mapping):
             raise PlanError(
                 f"fleet {path}: expected `pools:` or Kubernetes objects, found a {type(document).__name__}; see "
-                "docs/reference/plan.md"
+                "docs/concepts/plan.md"
             )
         if "pools" in document and "kind" not in document:
             for part, objects in zip((found.nodes, found.pods, found.gpu_pools), pool_objects(document, path), strict=True):
@@ -116,7 +116,7 @@ def _sort_in(document: Mapping[str, Any], found: Objects, path: Path) -> None:
     elif not kind:
         raise PlanError(
             f"fleet {path}: neither `pools:` nor a Kubernetes object with a kind; found the keys "
-            f"{', '.join(map(str, document)) or 'none'}; see docs/reference/plan.md"
+            f"{', '.join(map(str, document)) or 'none'}; see docs/concepts/plan.md"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 from equipoise.cli.cluster import CannotRead
 
 _TIMEOUT_SECONDS = 120.0
+_LOG_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
 
 
 def get_items(resource: str, *arguments: str, optional: bool = False) -> list[dict[str, Any]]:
@@ -28,7 +30,8 @@ def get_items(resource: str, *arguments: str, optional: bool = False) -> list[di
     except subprocess.TimeoutExpired:
         raise CannotRead(f"kubectl get {resource} gave no answer within {_TIMEOUT_SECONDS:.0f} s; check the cluster") from None
     if answer.returncode != 0:
-        said = answer.stderr.strip()
+        # Client-go logs each attempt before kubectl says what is wrong.
+        said = " ".join(line for line in answer.stderr.strip().splitlines() if not _LOG_LINE.match(line))
         if optional and "the server doesn't have a resource type" in said:
             return []
         raise CannotRead(f"kubectl get {resource}: {said or f'ended with {answer.returncode}'}")

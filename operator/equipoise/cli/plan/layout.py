@@ -6,12 +6,21 @@ from collections.abc import Iterable
 from typing import Final
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 _BOX: Final = box.SIMPLE_HEAD
+_WIDEST: Final = 400
+
+
+class _Whole(Table):
+    """A table that is as wide as what stands in it, also where the terminal is narrower: cut figures are no figures."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        needed = self.__rich_measure__(console, options.update(max_width=_WIDEST)).maximum
+        yield from super().__rich_console__(console, options.update(max_width=max(options.max_width, needed)))
 
 
 def heading(text: str) -> RenderableType:
@@ -21,7 +30,7 @@ def heading(text: str) -> RenderableType:
 
 def columns(*headings: tuple[str, str]) -> Table:
     """Columns of (heading, `l` or `r` for its side), each as wide as what stands in it."""
-    table = Table(box=_BOX, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
+    table = _Whole(box=_BOX, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
     for text, side in headings:
         table.add_column(text, justify="right" if side == "r" else "left", no_wrap=True, vertical="bottom")
     return table

@@ -133,7 +133,7 @@ def advice_text(found: Advice) -> RenderableType:
     parts.append(
         Text(
             "Together: replicas with chunked prefill, whose decode steps carry the prompts that come in between; step times add "
-            "up (docs/reference/plan.md has the model). Equipoise serves phases apart; for one pool run the engine as a plain "
+            "up (docs/concepts/plan.md has the model). Equipoise serves phases apart; for one pool run the engine as a plain "
             "Deployment.",
             style="dim",
         )

@@ -60,10 +60,13 @@ def pool_objects(document: Mapping[str, Any], path: Path) -> tuple[list[Any], li
 
     PlanError names the pool and the field.
     """
+    given = document["pools"]
+    if not isinstance(given, list) or not given:
+        raise PlanError(f"fleet {path}: pools: found {given!r}; write a list of pools, see docs/concepts/plan.md")
     try:
         fleet = PlannedFleet.parse_strict(document)
     except ValidationError as error:
-        raise PlanError(f"fleet {path}: {problems(error)}; see docs/reference/plan.md") from None
+        raise PlanError(f"fleet {path}: {_within(error)}; see docs/concepts/plan.md") from None
     nodes, pods, pools = [], [], []
     names: set[str] = set()
     for position, pool in enumerate(fleet.pools):
@@ -80,6 +83,12 @@ def pool_objects(document: Mapping[str, Any], path: Path) -> tuple[list[Any], li
             if taken:
                 pods.append(_holder(f"{name}-{index}", taken))
     return nodes, pods, pools
+
+
+def _within(error: ValidationError) -> str:
+    """What is wrong inside the pools; that a list of wrong ones is empty then is no news."""
+    said = problems(error).split("; ")
+    return "; ".join([text for text in said if not text.startswith("pools:")] or said)
 
 
 def _check(pool: PlannedPool, where: str) -> None:

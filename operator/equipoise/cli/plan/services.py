@@ -17,7 +17,7 @@ from equipoise.api.identity import GROUP, Phase, ServiceKey
 from equipoise.api.model_source import Architecture
 from equipoise.api.service import InferenceService
 from equipoise.api.values import format_quantity
-from equipoise.checkpoint.facts import checkpoint_facts
+from equipoise.checkpoint.facts import CURE, checkpoint_facts
 from equipoise.checkpoint.places import Sources
 from equipoise.cli.plan.files import PlanError, read_documents
 from equipoise.decide.policy import ServicePolicy, service_policy
@@ -47,7 +47,7 @@ def read_services(paths: Sequence[Path]) -> list[InferenceService]:
     found: dict[ServiceKey, InferenceService] = {}
     for path in paths:
         for document in read_documents(path, "service"):
-            for item in document.get("items") or [] if _kind(document).endswith("List") else [document]:
+            for item in _items(document, path):
                 if _kind(item) != "InferenceService":
                     continue
                 service = _parse(item, path)
@@ -97,8 +97,9 @@ async def _one(
             return with_facts(resource, None)
         facts = await checkpoint_facts(model.uri, model.architecture, sources, session)
         if isinstance(facts, Refusal):
+            why = facts.message.removesuffix(f"; {CURE}")
             raise PlanError(
-                f"service {resource.key}: {known.message}. Its config.json would do, but {facts.message}. "
+                f"service {resource.key}: {known.message}. Its config.json would do, but {why}. "
                 "A copy of the file can be given with --model-config"
             )
     return with_facts(resource, facts)
@@ -152,6 +153,15 @@ def _parse(item: Mapping[str, Any], path: Path) -> InferenceService:
     if service.metadata.namespace:
         return service
     return service.model_copy(update={"metadata": service.metadata.model_copy(update={"namespace": "default"})})
+
+
+def _items(document: Any, path: Path) -> list[Any]:
+    if not _kind(document).endswith("List"):
+        return [document]
+    items = document.get("items")
+    if items is not None and not isinstance(items, list):
+        raise PlanError(f"service {path}: items of the {_kind(document)}: found {items!r}; write a list of objects")
+    return items or []
 
 
 def _kind(document: Any) -> str:

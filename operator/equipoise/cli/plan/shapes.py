@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from equipoise.api.identity import Phase, Shape
+from equipoise.api.identity import Phase, Shape, Variant
 from equipoise.cli.plan.services import Service
-from equipoise.decide.options import FleetView, PhaseOptions, PoolRefusal, service_options
-from equipoise.decide.performance import EnginePerformance
+from equipoise.cli.plan.traffic import Traffic, needed
+from equipoise.decide.options import GRID, FleetView, PhaseOptions, PoolRefusal, service_options
+from equipoise.decide.performance import EnginePerformance, at_need, group_of
 from equipoise.decide.settings import Settings
-from equipoise.perf.types import Refusal, ReplicaCapacity, Workload
+from equipoise.decide.types import VariantOption
+from equipoise.perf.capacity import LARGEST_GROUP
+from equipoise.perf.types import Refusal, ReplicaCapacity
 
 ENGINES: Final = EnginePerformance()
 _PER_MILLION_HOUR: Final = 1e6 / 3600.0
@@ -60,16 +63,32 @@ class Ways:
     left_out: tuple[str, ...] = ()
 
 
-def ways_to_serve(service: Service, view: FleetView, workload: Workload, settings: Settings) -> Ways:
+def options_at(service: Service, view: FleetView, traffic: Traffic, settings: Settings) -> dict[Phase, PhaseOptions]:
+    """The options of `decide`, at the capacities that this traffic makes them count with."""
+    found = service_options(service.policy.service_input(), view, traffic.workload, ENGINES, settings)
+    return {
+        phase: replace(
+            options,
+            options=tuple(
+                at_need({option.variant: option for option in options.options}, needed(traffic, phase, settings)).values()
+            ),
+        )
+        for phase, options in found.items()
+    }
+
+
+def ways_to_serve(service: Service, view: FleetView, traffic: Traffic, settings: Settings) -> Ways:
     """All shapes on all pools. The options are those of `decide`, the rows show besides what it leaves out."""
-    options = service_options(service.policy.service_input(), view, workload, ENGINES, settings, {})
+    options = options_at(service, view, traffic, settings)
     rows = []
     for name, pool in view.pools.items():
         answer = ENGINES.shapes(service.policy.model, pool, view.largest_node[name])
         wished = {policy.shape for policy in service.policy.phases.values() if policy.shape is not None}
         shapes: list[Shape] = sorted({*(() if isinstance(answer, Refusal) else answer), *wished})
         for shape in shapes or (None,):
-            sides = {phase: _side(service, phase, view, name, shape, answer, workload, options[phase]) for phase in Phase}
+            sides = {
+                phase: _side(service, phase, view, name, shape, answer, traffic, options[phase], settings) for phase in Phase
+            }
             width = 1 if shape is None else shape.gpus_per_replica
             if not all(side.refusal is not None and side.refusal.reason == NOT_WISHED for side in sides.values()):
                 rows.append(ShapeRow(name, shape, pool.price_usd_per_gpu_hour * width, sides))
@@ -98,8 +117,9 @@ def _side(
     name: str,
     shape: Shape | None,
     answer: tuple[Shape, ...] | Refusal,
-    workload: Workload,
+    traffic: Traffic,
     options: PhaseOptions,
+    settings: Settings,
 ) -> Side:
     policy, pool = service.policy.phases[phase], view.pools[name]
     if policy.pools and name not in policy.pools:
@@ -113,8 +133,13 @@ def _side(
     if shape.tensor_parallel > view.largest_node[name]:
         text = f"{shape} needs {shape.tensor_parallel} GPUs on one node, the largest has {view.largest_node[name]}"
         return Side(None, PoolRefusal(name, "NodeTooSmall", text))
-    found = ENGINES.capacity(phase, service.policy.model, pool, shape, workload, service.policy.targets)
-    if isinstance(found, Refusal):
-        return Side(None, PoolRefusal(name, found.reason, found.message))
-    offered = any(option.variant.pool == name and option.variant.shape == shape for option in options.options)
-    return Side(found, None, offered)
+    largest = LARGEST_GROUP if service.policy.shares_arrivals else 1
+    group = group_of(
+        ENGINES, phase, service.policy.model, pool, shape, traffic.workload.rounded(GRID), service.policy.targets, largest=largest
+    )
+    if isinstance(group, Refusal):
+        return Side(None, PoolRefusal(name, group.reason, group.message))
+    variant = Variant(service.key, phase, name, shape)
+    option = VariantOption(variant, group[0], 0.0, 0.0, group=group)
+    found = at_need({variant: option}, needed(traffic, phase, settings))[variant].capacity
+    return Side(found, None, any(option.variant == variant for option in options.options))

@@ -46,7 +46,7 @@ def study(
         fleet=fleet,
         services=tuple(services),
         traffic=traffic,
-        ways={service.key: ways_to_serve(service, view, traffic[service.key].workload, used) for service in services},
+        ways={service.key: ways_to_serve(service, view, traffic[service.key], used) for service in services},
         plan=plan,
         frontiers=tuple(frontiers),
         advice=tuple(aggregation_advice(services, fleet, traffic, plan.services, used)),

@@ -18,24 +18,24 @@ from equipoise.cli.plan.words import LEGEND, NOTHING, bound_by, money, per_milli
 
 def print_study(found: Study, console: Console) -> None:
     """Everything, in the order in which one reads a plan: what there is, what it can do, what to run, what else there is."""
-    console.print(_fleet(found))
+    console.print(_fleet(found), crop=False)
     frontiers = {item.key: item for item in found.frontiers}
     advice = {item.key: item for item in found.advice}
     for service in found.services:
         key = service.key
-        console.print(heading(str(key)))
-        console.print(_service(service, found.traffic[key]))
-        console.print(_shapes(found.ways[key]))
-    console.print(heading("Plan"))
-    console.print(plan_table(found))
+        console.print(heading(str(key)), crop=False)
+        console.print(_service(service, found.traffic[key]), crop=False)
+        console.print(_shapes(found.ways[key]), crop=False)
+    console.print(heading("Plan"), crop=False)
+    console.print(plan_table(found), crop=False)
     for key in (service.key for service in found.services):
         if key in frontiers:
-            console.print(heading(_titled("Cost of other targets", key, found)))
-            console.print(frontier_table(frontiers[key], found, key))
+            console.print(heading(_titled("Cost of other targets", key, found)), crop=False)
+            console.print(frontier_table(frontiers[key], found, key), crop=False)
     for key in (service.key for service in found.services):
         if key in advice:
-            console.print(heading(_titled("Apart or together", key, found)))
-            console.print(advice_text(advice[key]))
+            console.print(heading(_titled("Apart or together", key, found)), crop=False)
+            console.print(advice_text(advice[key]), crop=False)
 
 
 def _titled(text: str, key: ServiceKey, found: Study) -> str:

@@ -10,7 +10,9 @@ from typing import Final
 
 from equipoise.api.identity import Phase, ServiceKey
 from equipoise.cli.plan.files import PlanError
+from equipoise.decide.demand import Demand
 from equipoise.decide.settings import Settings
+from equipoise.decide.sizing import needed_tokens_per_second
 from equipoise.perf.types import Workload
 
 _PER: Final = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
@@ -32,6 +34,15 @@ class Traffic:
             return None
         tokens = self.workload.uncached_prompt_tokens if phase is Phase.PREFILL else self.workload.mean_output_tokens
         return self.requests_per_second * tokens
+
+
+def needed(traffic: Traffic, phase: Phase, settings: Settings) -> float | None:
+    """Capacity that this traffic asks for, with the operator's headroom; steady, so there is nothing to forecast."""
+    work = traffic.tokens_per_second(phase)
+    if work is None:
+        return None
+    steady = Demand(now=work, backlog=0.0, forecast=work, requests_per_second=traffic.requests_per_second or 0.0)
+    return needed_tokens_per_second(steady, 1.0, settings)
 
 
 def read_traffic(texts: Sequence[str], keys: Sequence[ServiceKey], settings: Settings) -> dict[ServiceKey, Traffic]:
