@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from equipoise.api.identity import Phase
-from equipoise.observe.types import Known, ServiceObservation, Signal
+from equipoise.observe.types import Known, PhaseObservation, ServiceObservation, Signal
 from equipoise.perf.types import Targets
 
 
@@ -53,15 +53,26 @@ def estimate_lags(
     attainment = _known(observation.ttft_attainment)
     if attainment is None:
         attainment = _known(observation.prefill.attainment)
+    attainment = _with_refusals(attainment, observation.prefill)
     ttft_lag = _lag(None if ttft is None else ttft / targets.ttft_seconds, attainment, promised[Phase.PREFILL])
     tpot = _known(observation.decode.latency_percentile_seconds)
-    tpot_attainment = _known(observation.decode.attainment)
+    tpot_attainment = _with_refusals(_known(observation.decode.attainment), observation.decode)
     tpot_lag = _lag(None if tpot is None else tpot / targets.tpot_seconds, tpot_attainment, promised[Phase.DECODE])
     if to_decode and ttft_lag is not None and ttft_lag > 1.0:
         blamed = ttft_lag if tpot_lag is None else max(tpot_lag, ttft_lag)
         worse = attainment if tpot_attainment is None else min(tpot_attainment, 1.0 if attainment is None else attainment)
         return {Phase.PREFILL: Lag(1.0, ttft, None), Phase.DECODE: Lag(blamed, tpot, worse)}
     return {Phase.PREFILL: Lag(ttft_lag, ttft, attainment), Phase.DECODE: Lag(tpot_lag, tpot, tpot_attainment)}
+
+
+def _with_refusals(attainment: float | None, phase: PhaseObservation) -> float | None:
+    """Of all requests offered to the phase: one that was turned away (a queue bounded by the target) left no latency behind, and
+    missed its target all the same.
+    """
+    refused, offered = _known(phase.refused_requests_per_second), _known(phase.requests_per_second)
+    if attainment is None or refused is None or offered is None or refused <= 0.0 or offered <= 0.0:
+        return attainment
+    return attainment * (1.0 - min(1.0, refused / offered))
 
 
 def _lag(ratio: float | None, attainment: float | None, promised: float) -> float | None:
