@@ -67,7 +67,8 @@ def plan(
         list[Path], typer.Option("--file", "-f", help="File with InferenceServices, - for standard input; may be repeated.")
     ],
     fleet: Annotated[
-        Path | None, typer.Option(help="The hardware: pools in a few lines, or what `kubectl get nodes -o yaml` gives.")
+        Path | None,
+        typer.Option(help="The hardware: pools in a few lines, what `kubectl get nodes -o yaml` gives, or `live` (as --live)."),
     ] = None,
     live: Annotated[
         bool, typer.Option("--live", help="The hardware of the cluster that kubectl's current context leads to.")
@@ -103,6 +104,60 @@ def plan(
             mounts=mount or (),
             output=output,
             plot=plot,
+        )
+    )
+
+
+@app.command()
+def simulate(
+    scenario: Annotated[
+        str | None, typer.Argument(help="Name of a scenario; without one, and without traffic, they are listed.")
+    ] = None,
+    trace: Annotated[
+        list[Path] | None, typer.Option(help="Replay recorded traces (Azure, Mooncake, BurstGPT), one after another.")
+    ] = None,
+    traffic: Annotated[str | None, typer.Option(help="Traffic in words, such as 6000+40:5m@40,500+1200:5m@40;repeat=2.")] = None,
+    pool: Annotated[
+        list[str] | None, typer.Option(help="GPUs for --trace and --traffic: DEVICE:GPUS[@PRICE], such as H100:8.")
+    ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Controllers to run: equipoise, best-static, oracle, hpa-latency, dynamo-sla, …")
+    ] = None,
+    ttft: Annotated[str, typer.Option(help="TTFT target for --trace and --traffic.")] = "1s",
+    tpot: Annotated[str, typer.Option(help="TPOT target for --trace and --traffic.")] = "50ms",
+    model: Annotated[str, typer.Option(help="Model for --trace and --traffic.")] = "hf://meta-llama/Llama-3.1-8B-Instruct",
+    seed: Annotated[int, typer.Option(help="Everything that is drawn by lot comes from it.")] = 0,
+    startup: Annotated[float | None, typer.Option(help="Seconds that a replica takes to start.")] = None,
+    flips: Annotated[bool, typer.Option(help="Whether the engines can change phase while they run.")] = True,
+    bounded: Annotated[bool, typer.Option(help="Whether the operator's queue limits are set on the engines.")] = True,
+    interval: Annotated[float | None, typer.Option(help="Seconds between two decisions.")] = None,
+    source: Annotated[str | None, typer.Option(help="Where signals come from: pods or prometheus.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the published traces that scenarios replay where they find them.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Folder for summary, rows and pictures.")] = None,
+) -> None:
+    """Try decisions on modelled engines in virtual time: the operator's own, and those of other controllers beside them."""
+    from equipoise.cli.simulate.command import run_simulate
+
+    raise typer.Exit(
+        run_simulate(
+            scenario,
+            traces=trace or (),
+            traffic=traffic,
+            pools=pool or (),
+            policies=policy or (),
+            ttft=ttft,
+            tpot=tpot,
+            model=model,
+            seed=seed,
+            startup=startup,
+            flips=flips,
+            bounded=bounded,
+            interval=interval,
+            source=source,
+            data=data,
+            report=report,
         )
     )
 

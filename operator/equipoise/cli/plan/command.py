@@ -57,9 +57,11 @@ def _study(
     model_config: Sequence[str],
     mounts: Sequence[str],
 ) -> Study:
+    if fleet == Path("live") and not fleet.exists():
+        fleet, live = None, True
     if (fleet is None) == (not live):
         what = "both were given" if live else "neither was given"
-        raise PlanError(f"give either --fleet FILE or --live, to say what hardware to plan with; {what}")
+        raise PlanError(f"give either --fleet FILE or --fleet live, to say what hardware to plan with; {what}")
     resources = read_services(files)
     keys = [resource.key for resource in resources]
     settings = Settings()

@@ -46,14 +46,15 @@ def _fleet(found: Study) -> RenderableType:
     planned = found.plan.gpus_by_pool()
     table = columns(
         ("pool", "l"), ("device", "l"), ("nodes", "r"), ("GPUs", "r"), ("usable", "r"), ("planned", "r"), ("USD/h\neach", "r"),
-        ("price from", "l"),
     )  # fmt: skip
+    sources: dict[str, list[str]] = {}
     for pool in found.fleet.pools:
         gpus = sum(node.allocatable_gpus for node in pool.nodes)
-        source = pool.price_source.removeprefix("built-in list: ")
+        source = pool.price_source.removeprefix("built-in list: ") or "no source"
+        sources.setdefault(source, []).append(pool.name)
         table.add_row(
             pool.name, pool.device.name, str(len(pool.nodes)), str(gpus), str(pool.usable_gpus), str(planned.get(pool.name, 0)),
-            money(pool.price_usd_per_gpu_hour), source if len(source) <= 34 else source[:33] + "…",
+            money(pool.price_usd_per_gpu_hour),
         )  # fmt: skip
     unusable = [
         f"{node.name} takes no pods: {node.unusable_reason}"
@@ -61,7 +62,8 @@ def _fleet(found: Study) -> RenderableType:
         for node in pool.nodes
         if not node.usable
     ]
-    parts: list[RenderableType] = [heading("Fleet"), table]
+    prices = "; ".join(f"{', '.join(names)} from {source}" for source, names in sources.items())
+    parts: list[RenderableType] = [heading("Fleet"), table, Padding(Text(f"Prices: {prices}.", style="dim"), (1, 0, 0, 0))]
     if found.fleet.problems or unusable:
         parts.append(bullets([*found.fleet.problems, *_few(unusable)], "yellow"))
     return Group(*parts)

@@ -1,0 +1,1 @@
+"""`equipoise simulate`: a world, a controller, and what came of it."""
