@@ -86,4 +86,4 @@ def test_replicas_that_share_arrivals_sustain_more_and_refusals_have_numbers() -
     assert rates[0] > 0
     slow = aggregated_capacity(model, device("L4"), Shape(), work, targets)
     assert isinstance(slow, Refusal)
-    assert "takes 62 ms on L4, target 50 ms" in slow.message
+    assert "takes 63 ms on L4, target 50 ms" in slow.message
