@@ -170,7 +170,7 @@ def _templates(
     kept: tuple[tuple[str, Shape], ...],
 ) -> dict[Phase, _PhaseTemplates]:
     """Options without the service's name: a pure function, remembered because little of it changes from round to round."""
-    found: dict[Phase, dict[str, dict[Shape, _Group]]] = {}
+    found: dict[Phase, dict[str, dict[Shape, ReplicaCapacity]]] = {}
     refused: dict[Phase, list[PoolRefusal]] = {}
     order: dict[Phase, list[str]] = {}
     for phase, wished, shape in wishes:
@@ -195,7 +195,10 @@ def _templates(
                 if shape == best or (name, shape) in kept:
                     price = fleet.pools[name].price_usd_per_gpu_hour * shape.gpus_per_replica
                     preference = order[phase].index(name) if wished else 0
-                    entries.append(_Template(name, shape, own[shape], price, preference))
+                    pool = fleet.pools[name]
+                    group = group_of(performance, phase, model, pool, shape, workload, targets, largest=largest_group)
+                    if not isinstance(group, Refusal):
+                        entries.append(_Template(name, shape, group, price, preference))
         result[phase] = (tuple(entries), tuple(refused[phase]))
     return result
 
@@ -211,7 +214,8 @@ def _pool_capacities(
     wished: Shape | None,
     largest_group: int,
     kept: tuple[tuple[str, Shape], ...],
-) -> dict[Shape, _Group] | PoolRefusal:
+) -> dict[Shape, ReplicaCapacity] | PoolRefusal:
+    """What one of many replicas sustains, by shape."""
     pool = fleet.pools.get(name)
     if pool is None:
         there = ", ".join(sorted(fleet.pools)) or "none"
@@ -226,7 +230,7 @@ def _pool_capacities(
             return PoolRefusal(name, answer.reason, answer.message)
         shapes = tuple(sorted({*answer, *(shape for place, shape in kept if place == name)}))
     largest = fleet.largest_node[name]
-    capacities: dict[Shape, _Group] = {}
+    capacities: dict[Shape, ReplicaCapacity] = {}
     refusal = PoolRefusal(name, "NoShape", "no shape fits")
     for shape in shapes:
         if shape.tensor_parallel > largest:
@@ -234,15 +238,15 @@ def _pool_capacities(
                 name, "NodeTooSmall", f"{shape} needs {shape.tensor_parallel} GPUs on one node, the largest has {largest}"
             )
             continue
-        group = group_of(performance, phase, model, pool, shape, workload, targets, largest=largest_group)
-        if isinstance(group, Refusal):
-            refusal = PoolRefusal(name, group.reason, group.message)
-        else:
-            capacities[shape] = group
+        capacity = performance.capacity(phase, model, pool, shape, workload, targets, sharing=largest_group)
+        if isinstance(capacity, Refusal):
+            refusal = PoolRefusal(name, capacity.reason, capacity.message)
+        elif capacity.tokens_per_second > 0.0:
+            capacities[shape] = capacity
     return capacities or refusal
 
 
-def _best_shape(own: Mapping[Shape, _Group], other: Mapping[Shape, _Group] | None) -> Shape:
+def _best_shape(own: Mapping[Shape, ReplicaCapacity], other: Mapping[Shape, ReplicaCapacity] | None) -> Shape:
     """The shape with the most tokens per GPU where several share the load; with flips, one that suits both phases if that costs
     little.
 
@@ -250,8 +254,8 @@ def _best_shape(own: Mapping[Shape, _Group], other: Mapping[Shape, _Group] | Non
     30 % of a phase's efficiency is given for it (`docs/concepts/deciding.md`).
     """
 
-    def efficiency(table: Mapping[Shape, _Group], shape: Shape) -> float:
-        return table[shape][-1].tokens_per_second / shape.gpus_per_replica
+    def efficiency(table: Mapping[Shape, ReplicaCapacity], shape: Shape) -> float:
+        return table[shape].tokens_per_second / shape.gpus_per_replica
 
     best = max(own, key=lambda shape: (efficiency(own, shape), -shape.gpus_per_replica, shape))
     common = sorted(set(own) & set(other or {}))
