@@ -47,10 +47,17 @@ def test_at_rest_nothing_is_written_and_a_restart_changes_nothing(stage: Stage, 
     stage.wait_condition(space, "chat", "Ready")
     stage.wait_condition(space, "chat", "Progressing", "False")
     stage.wait_condition(space, "chat", "MetricsAvailable")
+
+    def reason(kind: str) -> str:
+        conditions = stage.service(space, "chat")["status"]["conditions"]
+        return next(str(item["reason"]) for item in conditions if item["type"] == kind)
+
+    # Latencies of new pods are not believed for 30 s and a window; that there is no traffic is the last thing to become known.
+    wait_until(lambda: reason("TargetsMet") == "NoTraffic", 120, "the end of the warm-up")
     start, first = position(stage), rounds(stage)
 
     def five_quiet_rounds() -> bool:
-        # Figures settle while the new pods' warm-up ends; from then on nothing may be written.
+        # Figures settle; from then on nothing may be written.
         nonlocal start, first
         if operator_writes(stage, start):
             start, first = position(stage), rounds(stage)
