@@ -59,6 +59,9 @@ bench: $(STAMP) ## reconcile and decide() at scale; writes build/bench/*.json
 	@$(BIN)/python tests/benchmarks/bench_reconcile.py
 	@$(BIN)/python tests/benchmarks/bench_decide.py
 
+bench-control: $(STAMP) ## the control law against fixed splits, an oracle and rivals, simulated; FULL=1 for everything
+	@$(BIN)/python tests/benchmarks/bench_control.py
+
 lock: $(STAMP) ## renew requirements/*.txt from pyproject.toml
 	@$(BIN)/pip install --quiet --disable-pip-version-check uv
 	@$(UV_LOCK) pyproject.toml -o requirements/runtime.txt

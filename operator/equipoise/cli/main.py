@@ -110,7 +110,7 @@ def plan(
 
 @app.command()
 def simulate(
-    scenario: Annotated[
+    name: Annotated[
         str | None, typer.Argument(help="Name of a scenario; without one, and without traffic, they are listed.")
     ] = None,
     trace: Annotated[
@@ -142,7 +142,7 @@ def simulate(
 
     raise typer.Exit(
         run_simulate(
-            scenario,
+            name,
             traces=trace or (),
             traffic=traffic,
             pools=pool or (),

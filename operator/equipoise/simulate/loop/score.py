@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan, nan
 
 from equipoise.api.identity import Phase, ServiceKey
 from equipoise.perf.types import Targets
@@ -19,13 +21,13 @@ RULE = (
 
 @dataclass(slots=True)
 class ServiceScore:
-    """All requests of one service, in order of arrival."""
+    """All requests of one service, in the order in which they ended. Latencies are NaN where there is none."""
 
     targets: Targets
-    arrivals: list[float] = field(default_factory=list)
-    good: list[bool] = field(default_factory=list)
-    ttft: list[float] = field(default_factory=list)  # of those that got a first token
-    tpot: list[float] = field(default_factory=list)  # of those that were answered completely
+    arrivals: array[float] = field(default_factory=lambda: array("d"))
+    good: bytearray = field(default_factory=bytearray)
+    ttft: array[float] = field(default_factory=lambda: array("d"))
+    tpot: array[float] = field(default_factory=lambda: array("d"))  # of those that were answered completely
     outcomes: dict[Outcome, int] = field(default_factory=dict)
     late_ttft: int = 0
     late_tpot: int = 0
@@ -38,12 +40,10 @@ class ServiceScore:
             good = ttft is not None and tpot is not None and ttft <= ttft_target and tpot <= tpot_target
             self.arrivals.append(request.arrival)
             self.good.append(good)
-            if ttft is not None:
-                self.ttft.append(ttft)
-                self.late_ttft += ttft > ttft_target
-            if tpot is not None:
-                self.tpot.append(tpot)
-                self.late_tpot += tpot > tpot_target
+            self.ttft.append(nan if ttft is None else ttft)
+            self.tpot.append(nan if tpot is None else tpot)
+            self.late_ttft += ttft is not None and ttft > ttft_target
+            self.late_tpot += tpot is not None and tpot > tpot_target
             self.outcomes[request.outcome] = self.outcomes.get(request.outcome, 0) + 1
 
     @property
@@ -61,6 +61,21 @@ class ServiceScore:
             good[position] += is_good
         return [g / n if n else None for g, n in zip(good, offered, strict=True)]
 
+    def latencies_by_bin(self, seconds: float, until: float, percent: float) -> tuple[list[float], list[float]]:
+        """TTFT and TPOT at that percentile of the requests that arrived in each bin, NaN in bins without any."""
+        count = max(1, int(-(-until // seconds)))
+        found: tuple[list[list[float]], list[list[float]]] = ([[] for _ in range(count)], [[] for _ in range(count)])
+        for arrival, ttft, tpot in zip(self.arrivals, self.ttft, self.tpot, strict=True):
+            position = min(count - 1, int(arrival / seconds))
+            found[0][position].append(ttft)
+            found[1][position].append(tpot)
+
+        def line(bins: list[list[float]]) -> list[float]:
+            values = [percentile(values, percent) for values in bins]
+            return [nan if value is None else value for value in values]
+
+        return line(found[0]), line(found[1])
+
     def seconds_out_of_target(self, turns: Sequence[tuple[float, str]], until: float, bin_seconds: float = 5.0) -> list[float]:
         """After each turn of the traffic, how many seconds had less than the target percentile of requests inside."""
         share = self.targets.percentile / 100.0
@@ -74,16 +89,16 @@ class ServiceScore:
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """The value that so many per cent do not exceed; None without values."""
-    if not values:
+    """The value that so many per cent do not exceed, NaN left out; None without values."""
+    ordered = sorted(value for value in values if not isnan(value))
+    if not ordered:
         return None
-    ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100.0))]
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a round saw and did, for plots. Counts by phase; utilisation is what the policy said, if it says such a thing."""
+    """What there was and what was done at a round, for plots. Counts by phase."""
 
     at_seconds: float
     ready: Mapping[Phase, int]
@@ -109,6 +124,7 @@ class RunResult:
     stops: int
     moments: dict[ServiceKey, list[Moment]]
     turns: dict[ServiceKey, tuple[tuple[float, str], ...]]
+    detail: str = ""  # what was found in hindsight, such as the best split
     requests_per_second: float = 0.0  # of processor time, the whole loop
     reasons: dict[str, int] = field(default_factory=dict)  # how often which rule of the operator spoke
 

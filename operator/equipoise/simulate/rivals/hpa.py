@@ -23,7 +23,9 @@ class Stabiliser:
         self._wishes: deque[tuple[float, int]] = deque()
 
     def settle(self, now: float, wish: int, current: int) -> int:
-        """What to set."""
+        """What to set. What it finds at first counts as wished for then."""
+        if not self._wishes:
+            self._wishes.append((now, current))
         self._wishes.append((now, wish))
         while self._wishes[0][0] < now - self._seconds:
             self._wishes.popleft()

@@ -61,7 +61,7 @@ class _Future:
 
 
 class OraclePolicy(BasePolicy):
-    """`room`: the share of a replica that is used, 0..1, prefill and decode. One pool per service: the first that it begins on."""
+    """`room`: the share of a replica that is used, 0..1, prefill and decode. One pool per service: the first it begins on."""
 
     name = "oracle"
     flips = True

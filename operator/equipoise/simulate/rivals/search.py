@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import product
 
 from equipoise.api.identity import Phase, ServiceKey
@@ -66,7 +67,34 @@ def best_static(
                 best, splits, improving = result, fewer, True
                 break
     best.policy = f"best-static{'' if bounded else '-unbounded'}"
+    best.detail = " ".join(describe(split) for split in splits.values())
     return best, splits
+
+
+def frontier(world: World, seed: int, *, bounded: bool = True) -> list[RunResult]:
+    """The best fixed allocations at falling cost: the best of all (`best-static`), and one for each replica less (`static`), each
+    the better of its neighbours. What a controller did at some cost is compared with what a fixed allocation does for no more.
+    """
+    best, splits = best_static(world, seed, bounded=bounded, trim=False)
+    found = [(best, splits)]
+    while True:
+        smaller = []
+        for owner, place in [(key, place) for key in splits for place in splits[key]]:
+            fewer = {key: dict(split) for key, split in splits.items()}
+            fewer[owner][place] -= 1
+            left = sum(count for (phase, _), count in fewer[owner].items() if phase is place[0])
+            if fewer[owner][place] >= 0 and left >= 1:
+                smaller.append((serve(world, fewer, seed, bounded), fewer))
+        if not smaller:
+            break
+        result, splits = max(smaller, key=lambda item: item[0].goodput)
+        found.append((result, splits))
+        if result.goodput < 0.8 * best.goodput:
+            break
+    for result, chosen in found:
+        result.policy, result.detail = "static", " ".join(describe(split) for split in chosen.values())
+    trimmed = min((result for result, _ in found if result.goodput >= best.goodput - _TIE), key=lambda item: item.cost_usd)
+    return [replace(trimmed, policy="best-static"), *(result for result, _ in found)]
 
 
 def _climbing(world: World, seed: int, bounded: bool) -> list[Splits]:
@@ -114,4 +142,4 @@ def best_oracle(
     return min((result for result in results if result.goodput >= highest - _TIE), key=lambda result: result.cost_usd)
 
 
-__all__ = ["Split", "Splits", "best_oracle", "best_static", "full_splits", "serve"]
+__all__ = ["Split", "Splits", "best_oracle", "best_static", "frontier", "full_splits", "serve"]

@@ -1,0 +1,1 @@
+"""What a run says to people: a summary, rows for a table, a picture."""
