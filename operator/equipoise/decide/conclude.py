@@ -36,6 +36,7 @@ def conclude(service: ServiceState, now_seconds: float) -> Decision:
     before = _counts(phase.current for phase in service.phases.values())
     changed = allocation != before or bool(service.moves)
     _explain_standing(service, changed)
+    _warn_of_single_replicas(service)
     return Decision(
         service=service.service.key,
         verdict=Verdict.MOVE if changed else Verdict.HOLD,
@@ -82,11 +83,6 @@ def _explain_standing(service: ServiceState, changed: bool) -> None:
         if state.policy.scaling is not Scaling.AUTO and not any(reason.phase is phase for reason in service.reasons):
             name = reasons.EXTERNAL_COUNT if state.policy.scaling is Scaling.EXTERNAL else reasons.FIXED_COUNT
             service.say(name, f"{phase.value} is set to {state.fixed_count} by scaling {state.policy.scaling.value}", phase)
-    for phase, state in service.phases.items():
-        if state.replicas() == 1 and service.active:
-            service.reasons.insert(
-                0, Reason(reasons.BELOW_TWO, f"{phase.value} has a single replica: the service stops with it", phase)
-            )
     if service.infeasible is not None:
         service.reasons.append(service.infeasible)
     limited = _limited(service)
@@ -99,6 +95,13 @@ def _explain_standing(service: ServiceState, changed: bool) -> None:
             f"{phase.value} {load:.2f}" for phase, state in service.phases.items() if (load := _load(state)) is not None
         )
         service.say(reasons.WITHIN_TARGETS, f"capacity covers the need{': utilisation ' + loads if loads else ''}")
+
+
+def _warn_of_single_replicas(service: ServiceState) -> None:
+    """Last in the list: it is true of every small service in every round, and never why something was done."""
+    for phase, state in service.phases.items():
+        if state.replicas() == 1 and service.active:
+            service.say(reasons.BELOW_TWO, f"{phase.value} has a single replica: the service stops with it", phase)
 
 
 def _limited(service: ServiceState) -> Reason | None:
