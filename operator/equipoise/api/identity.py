@@ -16,6 +16,8 @@ class Phase(StrEnum):
     PREFILL = "prefill"
     DECODE = "decode"
 
+    __hash__ = str.__hash__  # that of Enum runs in Python, and plans look variants up by the hundred thousand
+
     @property
     def other(self) -> Phase:
         """The phase on the other side of the hand-over."""
@@ -28,6 +30,8 @@ class Precision(StrEnum):
     BF16 = "bf16"
     FP8 = "fp8"
     INT4 = "int4"
+
+    __hash__ = str.__hash__
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,6 +87,11 @@ class Variant:
     phase: Phase
     pool: str
     shape: Shape
+
+    def __hash__(self) -> int:  # over the same fields as a generated one, but in one call
+        shape = self.shape
+        parts = (self.service.namespace, self.service.name, self.phase, self.pool)
+        return hash((*parts, shape.tensor_parallel, shape.pipeline_parallel, shape.precision))
 
     def __str__(self) -> str:
         return f"{self.service}:{self.phase.value}@{self.pool}/{self.shape}"

@@ -8,7 +8,7 @@ from typing import Final
 
 from equipoise.api.identity import Phase, ServiceKey, Variant
 from equipoise.decide import reasons
-from equipoise.decide.allocation.greedy import allocate
+from equipoise.decide.allocation.exact import allocate
 from equipoise.decide.allocation.types import Allocation, AllocationProblem
 from equipoise.decide.conclude import conclude
 from equipoise.decide.flips import flip

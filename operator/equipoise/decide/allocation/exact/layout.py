@@ -105,12 +105,16 @@ class Layout:
         self.fixed_gpus = [0] * len(self.services)
         self.fixed_cost = [0.0] * len(self.services)
         self._place_fixed()
+        self.roomiest = {name: max((node.gpus for node in nodes), default=0) for name, nodes in self.pools.items()}
         self.units: list[Unit] = []
         self.choices: list[Choice] = []
         self.groups: list[Group] = []
         self.by_service: list[list[Unit]] = [[] for _ in self.services]
         for position, service in enumerate(self.services):
             self._add_units(position, service)
+        self.widths: dict[str, set[int]] = {}
+        for choice in self.choices:
+            self.widths.setdefault(choice.variant.pool, set()).add(choice.width)
         self.by_variant = {choice.variant: choice for choice in self.choices}
         self._add_slots()
 
@@ -211,7 +215,7 @@ class Layout:
         for place, option in enumerate(options):
             variant, rate = option.variant, option.capacity.tokens_per_second
             chunks, width = self.chunk(variant)
-            if not any(node.gpus >= width for node in self.pools.get(variant.pool, ())):
+            if width > self.roomiest.get(variant.pool, 0):
                 continue
             price = option.price_usd_per_hour + GPU_USD * variant.shape.gpus_per_replica + ORDER_USD * place
             choice = Choice(

@@ -40,9 +40,24 @@ def units_of(nodes: list[Node], width: int) -> int:
     return sum(node.gpus // width for node in nodes if node.open)
 
 
+def pool_rows(layout: Layout) -> list[tuple[str, int, int]]:
+    """(pool, width, chunks of that width that its nodes hold): necessary for any plan, wherever replicas run now.
+
+    A chunk of width W takes W // width of them. Where all widths divide one another and nothing runs yet, they are sufficient
+    too; otherwise a row for single GPUs is added, and what is missing shows when a plan is placed.
+    """
+    rows = []
+    for pool, nodes in layout.pools.items():
+        widths = pool_widths(layout, pool)
+        if widths and not divisible(widths) and widths[0] != 1:
+            widths.insert(0, 1)
+        rows += [(pool, width, sum(node.gpus // width for node in nodes)) for width in widths]
+    return rows
+
+
 def pool_widths(layout: Layout, pool: str) -> list[int]:
     """Widths of what may run on a pool."""
-    return sorted({choice.width for choice in layout.choices if choice.variant.pool == pool})
+    return sorted(layout.widths.get(pool, ()))
 
 
 def add_pools(program: Program, layout: Layout, replicas: Mapping[int, int]) -> Packing:

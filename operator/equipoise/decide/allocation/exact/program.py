@@ -1,146 +1,144 @@
-"""The program itself, exact: replicas as integers, nodes as far as replicas wider than one GPU make them matter."""
+"""The program itself, exact: patterns of units that can still be best, and everything that ties units together."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
 
-from equipoise.api.identity import Variant
+import numpy as np
+
 from equipoise.decide.allocation.exact.layout import Choice, Group, Layout, Unit
 from equipoise.decide.allocation.exact.nodes import Packing, add_pools
-from equipoise.decide.allocation.exact.score import NOTHING, SEGMENTS, Score, priorities, slopes, start_price, weight
-from equipoise.decide.allocation.exact.solver import Program, Solution
+from equipoise.decide.allocation.exact.patterns import Search
+from equipoise.decide.allocation.exact.prices import Market, merged
+from equipoise.decide.allocation.exact.score import start_price
+from equipoise.decide.allocation.exact.solver import INFINITY, Program
+from equipoise.decide.allocation.exact.stage import Stage
+from equipoise.decide.allocation.exact.stage import costs as costs_of
+from equipoise.decide.allocation.exact.tables import Patterns, Tables
+
+_SHARES: Final = (1 / 64, 1 / 16, 1 / 4, 1.0)  # of the distance to the bound: how far from its best a unit may be
+_GAP: Final = 1e-6
 
 
 @dataclass(slots=True)
 class Plan:
-    """Counts, what is known of their quality, and the places that the program found."""
+    """Counts by index of choice, a bound on the value of every plan, and the places that the program found."""
 
-    counts: dict[Variant, int]
-    gap: float
-    optimal: bool
-    packing: Packing | None = None
+    counts: dict[int, int]
+    bound: float
+    packing: Packing
 
 
 @dataclass(slots=True)
 class _Columns:
     replicas: dict[int, int] = field(default_factory=dict)
-    minimum: dict[int, list[tuple[int, float]]] = field(default_factory=dict)  # by priority: columns and weights
-    demand: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     cost: dict[int, float] = field(default_factory=dict)
 
 
 def solve_program(
-    layout: Layout,
-    start: Mapping[Variant, int],
-    start_score: Score,
-    seconds: float,
-    relative_gap: float = 1e-6,
-    nodes: int = 5_000,
+    tables: Tables, stage: Stage, market: Market, value: float, start: dict[int, int], seconds: float, nodes: int, most: int
 ) -> Plan | None:
-    """The best plan, level by level. None when the solver found none that is better founded than `start`.
+    """The best plan of a stage, or None when the solver found none.
 
-    What `start` achieves in full (nothing missing) is not solved for but demanded, so that in the usual case, when everything
-    fits, one solve for the cost is all.
+    In a plan below `value` no unit can be further from its own best at the market's prices than `value` is from the bound: so
+    other patterns need not be looked at, and the program is small. Where these are more than `most`, only nearer ones are
+    taken, and what the others could give is part of the bound.
     """
-    program = Program(seconds, relative_gap, nodes)
+    layout = tables.layout
+    patterns, beyond = _near(tables, stage, market, value, most)
+    program = Program(seconds, _GAP, nodes)
     columns = _Columns()
-    for unit in layout.units:
-        _add_unit(program, columns, layout, unit)
+    penalties = patterns.value - stage.cost_scale * costs_of(tables, patterns.unit, patterns.counts)
+    _add_units(program, columns, layout, tables, patterns)
+    first = len(program.lower)
+    picked = _add_patterns(program, columns, tables, patterns)
+    costs = {column: stage.cost_scale * price for column, price in columns.cost.items()}
+    for offset, penalty in enumerate(penalties):
+        costs[first + offset] = float(penalty)
     for unit in layout.units:
         _add_pair(program, columns, layout, unit)
+    changes: dict[int, float] = {}
     for group in layout.groups:
-        _add_changes(program, columns, group)
+        _add_changes(program, columns, changes, group)
+    costs |= {column: stage.cost_scale * price for column, price in changes.items()}
     packing = add_pools(program, layout, columns.replicas)
     _add_limits(program, columns, layout)
-    order = priorities(layout)
-    levels = [(columns.minimum.get(priority, []), value) for priority, value in zip(order, start_score.minimums, strict=True)] + [
-        (columns.demand.get(priority, []), value) for priority, value in zip(order, start_score.demands, strict=True)
-    ]
-    hint = {columns.replicas[choice.index]: float(start.get(choice.variant, 0)) for choice in layout.choices}
-    worst, full = 0.0, True
-    solution: Solution | None = None
-    for entries, value in levels:
-        full = full and value <= 0.0
-        if full or (solution is not None and all(solution.values[column] <= 1e-9 for column, _ in entries)):
-            for column, _ in entries:
-                program.upper[column] = 0.0
-            continue
-        found = program.minimise(dict(entries), hint)
-        if found is None:
-            return None if solution is None else _plan(layout, columns, packing, solution, math.inf, optimal=False)
-        solution = found
-        hint = {column: found.values[column] for column in hint}
-        worst = max(worst, found.gap)
-        program.at_most(entries, found.value + 1e-7 * max(1.0, found.value))
-    found = program.minimise(columns.cost, hint)
+    hint = {column: float(start.get(choice, 0)) for choice, column in columns.replicas.items()} if picked else {}
+    found = program.minimise(costs, hint)
     if found is None:
-        return None if solution is None else _plan(layout, columns, packing, solution, math.inf, optimal=False)
-    gap = max(worst, found.gap)
-    return _plan(layout, columns, packing, found, gap, optimal=gap <= max(relative_gap, 1e-6))
-
-
-def _plan(layout: Layout, columns: _Columns, packing: Packing, found: Solution, gap: float, *, optimal: bool) -> Plan:
-    counts = {choice.variant: round(found.values[columns.replicas[choice.index]]) for choice in layout.choices}
+        return None
+    counts = {choice: count for choice, column in columns.replicas.items() if (count := round(found.values[column]))}
     packing.read(found)
-    return Plan({variant: count for variant, count in counts.items() if count}, gap, optimal, packing)
+    return Plan(counts, min(max(found.bound, market.bound), beyond), packing)
 
 
-def _add_unit(program: Program, columns: _Columns, layout: Layout, unit: Unit) -> None:
-    priority = layout.priority(unit)
-    worth = weight(unit)
-    for choice in unit.choices:
-        column = program.integer(0.0, float(choice.most))
-        columns.replicas[choice.index] = column
-        columns.cost[column] = choice.price
-    own = [(columns.replicas[choice.index], 1.0) for choice in unit.choices]
-    if unit.maximum is not None:
-        program.row(own, upper=float(unit.maximum))
-    if unit.minimum > 0:
-        entries = columns.minimum.setdefault(priority, [])
-        missing = program.continuous(0.0, float(unit.minimum))
-        entries.append((missing, worth))
-        program.row([*own, (missing, 1.0)], lower=float(unit.minimum))
-        if unit.base == 0:
-            nothing = program.integer(0.0, 1.0)
-            entries.append((nothing, NOTHING * worth))
-            program.row([*own, (nothing, 1.0)], lower=1.0)
-    if unit.needed > 0.0:
-        entries = columns.demand.setdefault(priority, [])
-        parts = []
-        for slope in slopes():
-            part = program.continuous(0.0, 1.0 / SEGMENTS)
-            parts.append((part, 1.0))
-            entries.append((part, slope * worth))
-        cover = [(columns.replicas[choice.index], min(1.0, unit.share(choice))) for choice in unit.choices]
-        program.row([*cover, *parts], lower=1.0)
+def _near(tables: Tables, stage: Stage, market: Market, value: float, most: int) -> tuple[Patterns, float]:
+    """Patterns that a plan below `value` may have, and what any plan with another one is worth at least."""
+    full = max(value - market.bound, 0.0) + 1e-6 * max(1.0, abs(value))
+    patterns, beyond = market.patterns, market.bound
+    for share in _SHARES:
+        search = Search(tables, stage, market.prices, full * share)
+        found = search.patterns()
+        if search.cut or len(found.unit) > most:
+            break
+        patterns, beyond = merged(tables, stage, market.patterns, found), market.bound + full * share
+    return patterns.of(np.isfinite(patterns.value)), INFINITY if beyond >= value else beyond
+
+
+def _add_units(program: Program, columns: _Columns, layout: Layout, tables: Tables, patterns: Patterns) -> None:
+    """Replicas of every choice, as many as some pattern has."""
+    most = np.zeros((tables.units, tables.width), dtype=np.int64)
+    np.maximum.at(most, patterns.unit, patterns.counts)
+    for unit in layout.units:
+        for place, choice in enumerate(unit.choices):
+            column = program.integer(0.0, float(most[unit.index, place]))
+            columns.replicas[choice.index] = column
+            columns.cost[column] = choice.price
+
+
+def _add_patterns(program: Program, columns: _Columns, tables: Tables, patterns: Patterns) -> bool:
+    """Every unit takes one of its patterns: that is what its replicas are."""
+    picked = [program.integer(0.0, 1.0) for _ in patterns.unit]
+    edges = np.flatnonzero(np.r_[True, patterns.unit[1:] != patterns.unit[:-1], True])
+    for begin, end in pairwise(edges):
+        program.row([(picked[place], 1.0) for place in range(begin, end)], lower=1.0, upper=1.0)
+        unit = int(patterns.unit[begin])
+        for k in range(tables.width):
+            choice = int(tables.index[unit, k])
+            if choice >= 0:
+                own = [(picked[place], float(patterns.counts[place, k])) for place in range(begin, end)]
+                program.row([*own, (columns.replicas[choice], -1.0)], lower=0.0, upper=0.0)
+    return bool(picked)
 
 
 def _add_pair(program: Program, columns: _Columns, layout: Layout, unit: Unit) -> None:
     """A first replica of one phase without one of the other serves nothing."""
     if unit.pair is None or not unit.choices:
         return
-    most = sum(choice.most for choice in unit.choices)
-    if unit.maximum is not None:
-        most = min(most, unit.maximum)
-    own = [(columns.replicas[choice.index], -1.0) for choice in unit.choices]
-    other = [(columns.replicas[choice.index], float(most)) for choice in layout.units[unit.pair].choices]
-    program.row([*own, *other], lower=0.0)
+    own = [columns.replicas[choice.index] for choice in unit.choices]
+    most = sum(program.upper[column] for column in own)
+    other = [(columns.replicas[choice.index], most) for choice in layout.units[unit.pair].choices]
+    program.row([*((column, -1.0) for column in own), *other], lower=0.0)
 
 
-def _add_changes(program: Program, columns: _Columns, group: Group) -> None:
+def _add_changes(program: Program, columns: _Columns, changes: dict[int, float], group: Group) -> None:
     start, flip = start_price(group.choices), group.choices[0].flip
     if start <= 0.0:
         return
     can_flip = group.current > sum(choice.current for choice in group.choices) or len(group.choices) > 1
+    most = 0.0
     for choice in group.choices:
-        grown = program.continuous(0.0, float(choice.most))
-        columns.cost[grown] = flip if can_flip else start
+        upper = program.upper[columns.replicas[choice.index]]
+        most += upper
+        grown = program.continuous(0.0, upper)
+        changes[grown] = flip if can_flip else start
         program.row([(grown, 1.0), (columns.replicas[choice.index], -1.0)], lower=-float(choice.current))
     if can_flip and start > flip:
-        started = program.continuous(0.0, float(sum(choice.most for choice in group.choices)))
-        columns.cost[started] = start - flip
+        started = program.continuous(0.0, most)
+        changes[started] = start - flip
         replicas = [(columns.replicas[choice.index], -1.0) for choice in group.choices]
         program.row([(started, 1.0), *replicas], lower=-float(group.current))
 

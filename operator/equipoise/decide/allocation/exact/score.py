@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from equipoise.api.identity import Variant
+from equipoise.api.identity import Phase, Variant
 from equipoise.decide.allocation.exact.layout import Choice, Group, Layout, Unit
 
 SEGMENTS: Final = 8
-STEEPER: Final = 4.0  # each eighth of the demand that is missing counts this many times more than the one before
+STEEPER: Final = 2.0  # each eighth of the demand that is missing counts this many times more than the one before
 NOTHING: Final = 10.0  # a phase without any replica, against one replica below the minimum
 COVERED: Final = 1e-9
-TIE: Final = 1e-6  # of two equal claims the older service's is met: less weight for each place further down the order
+TIE: Final = 0.01  # of two equal claims the older service's is met: the last in order weighs this much less than the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +65,16 @@ def score(layout: Layout, counts: Mapping[Variant, int]) -> Score:
     for unit in layout.units:
         level = levels[layout.priority(unit)]
         replicas, capacity = totals(unit, counts)
-        minimums[level] += weight(unit) * minimum_missing(unit, replicas)
-        demands[level] += weight(unit) * demand_missing(unit, capacity)
+        minimums[level] += weight(layout, unit) * minimum_missing(unit, replicas)
+        demands[level] += weight(layout, unit) * demand_missing(unit, capacity)
         cost += sum(counts.get(choice.variant, 0) * choice.price for choice in unit.choices)
     cost += sum(change_cost(group, [counts.get(choice.variant, 0) for choice in group.choices]) for group in layout.groups)
     return Score(tuple(minimums), tuple(demands), cost)
 
 
-def weight(unit: Unit) -> float:
+def weight(layout: Layout, unit: Unit) -> float:
     """What a shortfall of this unit counts against the same of another."""
-    return 1.0 - TIE * unit.service
+    return 1.0 - TIE * (unit.service + 0.5 * (unit.phase is Phase.DECODE)) / len(layout.services)
 
 
 def totals(unit: Unit, counts: Mapping[Variant, int]) -> tuple[int, float]:
