@@ -31,13 +31,17 @@ class Settings:
     )
     shrink_margin: float = 0.08  # what stays after a shrink exceeds the window's highest need by this: no growing back at once
 
+    return_dwell_factor: float = (
+        2.0  # replicas that cannot flip stay for the mix before, so many times the demand's dwell (simulated)
+    )
+
     # Trim
     trim_rounds: float = 3.0  # rounds in a row below target before the floor rises: a single bad window is noise
     trim_step: float = 0.10  # up, per round
     trim_most: float = 2.0
     trim_least_utilisation: float = 0.4  # below it a phase has room for twice its work: more replicas would mend nothing
     trim_good_seconds: float = 300.0  # good for this long before the floor sinks
-    trim_decay_per_minute: float = 0.02
+    trim_decay_per_minute: float = 0.04  # from 1.5 to 1.0 in ten minutes: a wrong floor is paid for as long (simulated)
 
     # Flips
     flip_utilisation: float = 0.75  # act from here on (notes)

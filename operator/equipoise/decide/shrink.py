@@ -30,6 +30,18 @@ def shrink(service: ServiceState, now_seconds: float, settings: Settings) -> Non
         if since <= 0.0:
             since = now_seconds
         peak = max(state.needed, service.memory.extra.get(peak_name, 0.0) if state.memory.low_since_seconds > 0.0 else 0.0)
+        returning = _may_return(service, state, now_seconds, settings)
+        if returning > max(peak, state.needed) and not _droppable(state, returning, settings):
+            service.say(
+                reasons.SHRINK_DELAYED,
+                f"{phase.value} could be smaller (needs {state.needed:,.0f} of {state.capacity(state.next):,.0f} tokens/s), yet "
+                f"the mix before needed {returning:,.0f} of it and may return, and its replicas cannot flip",
+                phase,
+            )
+            state.memory = replace(state.memory, low_since_seconds=since)
+            service.extra[peak_name] = short(peak)
+            continue
+        peak = max(peak, returning)
         state.memory = replace(state.memory, low_since_seconds=since)
         service.extra[peak_name] = short(peak)
         waited = now_seconds - since
@@ -47,6 +59,23 @@ def shrink(service: ServiceState, now_seconds: float, settings: Settings) -> Non
         _release(service, state, peak, settings)
         state.memory = replace(state.memory, low_since_seconds=now_seconds)
         service.extra[peak_name] = short(state.needed)
+
+
+def _may_return(service: ServiceState, state: PhaseState, now_seconds: float, settings: Settings) -> float:
+    """What the phase needed before the mix last turned, where it may turn back and replicas cannot flip; else 0.
+
+    A replica saved for some minutes is paid for with an outage of a start-up time when the mix turns back. Not after a change of
+    volume alone: a flash crowd leaves nothing to wait for.
+    """
+    extra = service.memory.extra
+    if service.service.flip_supported or abs(extra.get("shift.direction", 0.0)) != 1.0:
+        return 0.0
+    if now_seconds - extra.get("shift.at", 0.0) > settings.return_dwell_factor * (
+        service.regimes.mean_seconds or settings.dwell_seconds
+    ):
+        return 0.0
+    count = state.replicas()
+    return service.regimes.returning(state.phase, state.capacity(state.next) / count if count else 0.0) or 0.0
 
 
 def _could_shrink(state: PhaseState, needed: float, settings: Settings) -> bool:

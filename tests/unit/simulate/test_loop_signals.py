@@ -11,7 +11,6 @@ import pytest
 from equipoise.api.identity import Phase, ServiceKey
 from equipoise.observe.assemble import assemble
 from equipoise.observe.census import take_census
-from equipoise.observe.engines.table import Reading
 from equipoise.observe.engines.vllm import VLLM
 from equipoise.observe.exposition import parse_page, wanted_names
 from equipoise.observe.ring import PodPage, Ring, Round
