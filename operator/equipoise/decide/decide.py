@@ -28,6 +28,7 @@ from equipoise.decide.settings import Settings
 from equipoise.decide.shrink import shrink
 from equipoise.decide.state import ServiceState
 from equipoise.decide.types import CapacityMode, DecideInput, Decision
+from equipoise.decide.widest_first import widest_first
 from equipoise.fleet.types import Fleet
 
 Solver = Callable[[AllocationProblem], Allocation]
@@ -118,6 +119,7 @@ def _move(fleet: Fleet, states: Mapping[ServiceKey, ServiceState], inputs: Decid
         if missing:
             unmet[state.service.key] = missing
         migrate(state, free, now, settings)
+    widest_first(states, fleet)
     hand_over(states, unmet, fleet, free, inputs.interval_seconds, settings)
     for state in order:
         release_leftovers(state, settings)
