@@ -1,6 +1,6 @@
 """How many requests per second of processor time the whole closed loop does: `python tests/benchmarks/simulate_speed.py`.
 
-Counted are traffic, engines with the metrics that are read, scrapes, observation, and the operator's decisions every five seconds.
+Counted are traffic, engines with the metrics that are read, scrapes, observation, and the operator's decisions every five s.
 The engine alone is measured by bench_engine.py. The yardstick is a fixed piece of Python on the same machine right beforehand, so
 that a slow moment can be told from a slow model: `per yardstick` is requests per second at a yardstick of 100 ms.
 """
