@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from equipoise.api.identity import Phase
 from equipoise.cli.demo.picture import draw
 from equipoise.cli.demo.samples import Run, Sample, SeenMove
+from equipoise.cli.demo.script import trace_traffic, turn_names
 from equipoise.cli.demo.summary import as_text, summarise
+from equipoise.simulate.traffic.parse import parse_traffic
 
 POOLS = {"big": 4}
 
@@ -66,3 +70,21 @@ def test_text_and_picture(tmp_path: Path) -> None:
     assert "both targets met again after 10 s" in text
     draw(run(samples), tmp_path / "run.png", "title")
     assert (tmp_path / "run.png").stat().st_size > 10_000
+
+
+def test_turns_are_named_by_what_their_traces_names_do_not_share() -> None:
+    names = ["AzureLLMInferenceTrace_conv_2023", "AzureLLMInferenceTrace_code_2023", "AzureLLMInferenceTrace_conv_2023"]
+    assert turn_names(names) == ["conv", "code", "conv"]
+    assert turn_names(["chat", "code"]) == ["chat", "code"]
+    assert turn_names(["one_trace"]) == ["one_trace"]
+    assert turn_names(["a_b", "c"]) == ["a_b", "c"]
+
+
+def test_traces_are_played_there_and_back_in_the_time_the_demo_has(tmp_path: Path) -> None:
+    paths = [tmp_path / "chat.csv", tmp_path / "code.csv"]
+    for path in paths:
+        rows = [f"2024-01-01 00:{second // 60:02d}:{second % 60:02d},10,5" for second in range(0, 1800, 10)]
+        path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
+    traffic = parse_traffic(trace_traffic(paths))
+    assert [name for _, name in traffic.turns] == ["chat", "code", "chat"]
+    assert traffic.seconds == pytest.approx(270.0, rel=0.01)

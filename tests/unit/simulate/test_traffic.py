@@ -227,6 +227,20 @@ def test_traces_as_traffic(tmp_path: Path) -> None:
     assert traffic.turns == ((0.0, "first"), (5.0, "first"))
 
 
+def test_a_trace_is_scaled_to_a_mean_of_requests_after_its_time_was_compressed(tmp_path: Path) -> None:
+    path = tmp_path / "first.csv"
+    rows = [f"2024-01-01 00:{second // 60:02d}:{second % 60:02d},10,5" for second in range(601)]
+    path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
+    traffic = parse_traffic(f"trace:{path}@40,trace:{path}@10;speed=6")
+    assert traffic.seconds == pytest.approx(200.0)
+    arrivals = list(traffic.arrivals(0))
+    assert sum(arrival.at_seconds <= 100.0 for arrival in arrivals) == pytest.approx(4000, rel=0.05)
+    assert sum(arrival.at_seconds > 100.0 for arrival in arrivals) == pytest.approx(1000, rel=0.1)
+    for wrong in ("@0", "@fast", "@-3"):
+        with pytest.raises(ValueError, match="a positive number"):
+            parse_traffic(f"trace:{path}{wrong}")
+
+
 def test_mix_curves_become_parts() -> None:
     traffic = parse_traffic(f"mix:{trace_file('servegen_deepseek-r1_10min.csv')};speed=144;rate=0.5")
     assert traffic.plan is not None

@@ -12,7 +12,7 @@ from typing import Any
 from equipoise.api import labels
 from equipoise.api.identity import Phase
 from equipoise.cli.demo.samples import Sample, SeenMove
-from equipoise.cli.demo.script import NAMESPACE, POOLS, SERVICE
+from equipoise.cli.demo.script import NAMESPACE, POOLS, SERVICE, turn_names
 
 _WINDOW = "5"  # seconds of the clients' rolling figures
 _PERCENTILE = "p95"
@@ -43,7 +43,8 @@ class Look:
             return None, []
         traffic = figures["traffic"]
         self.state = traffic["state"]
-        self.turns = _turns(traffic["turns"])
+        names = dict(zip((name for _, name in traffic["turns"]), turn_names([name for _, name in traffic["turns"]]), strict=True))
+        self.turns = _turns([(at, names[name]) for at, name in traffic["turns"]])
         at_seconds = traffic["seconds"]
         if at_seconds is None:
             return None, []
@@ -51,7 +52,7 @@ class Look:
         ready, bound = self._pods()
         sample = Sample(
             at_seconds=at_seconds,
-            traffic=traffic["kind"],
+            traffic=names.get(traffic["kind"], traffic["kind"]),
             requests_per_second=window["offered_requests_per_second"],
             ttft_seconds=_worst(window["ttft_seconds"][_PERCENTILE], figures.get("oldest_wait_seconds")),
             tpot_seconds=window["tpot_seconds"][_PERCENTILE],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from equipoise.api.identity import Phase
+from equipoise.simulate.traffic.parse import parse_traffic
 
 NAMESPACE: Final = "demo"
 SERVICE: Final = "chat"
@@ -44,9 +45,28 @@ POOLS: Final = (
 TRAFFIC: Final = "chat:45s@4~30,chat:45s@30,code:90s@30,chat:80s@30"
 
 
+TRACE_SECONDS: Final = 270.0
+TRACE_REQUESTS_PER_SECOND: Final = 24.0  # in the mean of each trace: what the fleet can just serve of either kind
+
+
 def trace_traffic(files: Sequence[Path]) -> str:
-    """Recorded traces one after the other: eight times the requests, in a twelfth of the time."""
-    return ",".join(f"trace:{path.resolve()}" for path in files) + ";rate=8;speed=24"
+    """Recorded traces one after the other and back to the first, their hours in minutes, thinned to what the fleet can serve.
+
+    Arrivals keep the traces' own ups and downs, sped up; ValueError names a file that cannot be read.
+    """
+    parts = [f"trace:{path.resolve()}" for path in (*files, files[0] if len(files) > 1 else None) if path is not None]
+    seconds = parse_traffic(",".join(parts)).seconds or TRACE_SECONDS
+    scaled = ",".join(f"{part}@{TRACE_REQUESTS_PER_SECOND:g}" for part in parts)
+    return f"{scaled};speed={max(1.0, seconds / TRACE_SECONDS):.4g}"
+
+
+def turn_names(names: Sequence[str]) -> list[str]:
+    """Names of the kinds of traffic, without what all of them share: of two traces' file names, the words that differ."""
+    words = [name.split("_") for name in names]
+    if len(set(names)) < 2 or len({len(item) for item in words}) > 1:
+        return list(names)
+    differ = [column for column in range(len(words[0])) if len({item[column] for item in words}) > 1]
+    return ["_".join(item[column] for column in differ) for item in words]
 
 
 def service_manifest() -> dict[str, Any]:

@@ -8,6 +8,7 @@
     trace:FILE;rate=4;speed=2                  an Azure, Mooncake or BurstGPT trace; rate: that many times the requests,
                                                speed: in 1/speed of the time
     trace:CONV_FILE,trace:CODE_FILE            one trace after another
+    trace:FILE@20;speed=36                     thinned or thickened to 20 requests per second in the mean, after `speed`
     mix:FILE;speed=24                          a published curve of rates and mean lengths, here a day in an hour
 
 Options after `;` hold for all of it: `rate` multiplies requests, `speed` for plans lets the parts pass faster at the same rates,
@@ -105,26 +106,46 @@ def _traces(pieces: list[str], rate: float, speed: float, repeats: int | None) -
         raise ValueError(f"traffic {strangers[0]!r}: traces and generated parts cannot be mixed in one argument")
     if repeats != 1:
         raise ValueError("a trace is not repeated; name its file several times instead")
-    paths = [Path(piece.removeprefix("trace:")).expanduser() for piece in pieces]
+    files = [_trace_file(piece, speed) for piece in pieces]
     turns, start = [], 0.0
-    for path in paths:
-        turns.append((start / speed, path.stem))
-        last = 0.0
-        for arrival in in_order(read_trace(path), str(path)):
-            last = arrival.at_seconds
-        start += last
+    for file in files:
+        turns.append((start, file.path.stem))
+        start += file.seconds
 
     def arrivals(seed: int) -> Iterator[Arrival]:
-        def joined() -> Iterator[Arrival]:
-            offset = 0.0
-            for path in paths:
-                last = 0.0
-                for arrival in read_trace(path):
-                    last = arrival.at_seconds
-                    yield arrival._replace(at_seconds=offset + last)
-                offset += last
+        offset = 0.0
+        for number, file in enumerate(files):
+            found: Iterator[Arrival] = compress_time(read_trace(file.path), speed)
+            if file.factor * rate != 1.0:
+                found = scale_rate(found, file.factor * rate, seed + number)
+            for arrival in found:
+                yield arrival._replace(at_seconds=offset + arrival.at_seconds)
+            offset += file.seconds
 
-        found = compress_time(joined(), speed)
-        return found if rate == 1.0 else scale_rate(found, rate, seed)
+    return Traffic(tuple(turns), start, arrivals)
 
-    return Traffic(tuple(turns), start / speed, arrivals)
+
+@dataclass(frozen=True, slots=True)
+class _TraceFile:
+    path: Path
+    seconds: float  # that it takes, at the speed asked for
+    factor: float  # by which requests are multiplied
+
+
+def _trace_file(piece: str, speed: float) -> _TraceFile:
+    name, _, mean = piece.removeprefix("trace:").partition("@")
+    path = Path(name).expanduser()
+    last, count = 0.0, 0
+    for arrival in in_order(read_trace(path), str(path)):
+        last, count = arrival.at_seconds, count + 1
+    if not mean:
+        return _TraceFile(path, last / speed, 1.0)
+    try:
+        wanted = float(mean)
+    except ValueError:
+        wanted = 0.0
+    if not 0.0 < wanted < float("inf"):
+        raise ValueError(f"traffic {piece!r}: after @ stands the mean of requests per second, a positive number")
+    if last <= 0.0:
+        raise ValueError(f"traffic {piece!r}: {path} holds too few requests to speak of a mean")
+    return _TraceFile(path, last / speed, wanted * (last / speed) / count)
