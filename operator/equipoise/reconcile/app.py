@@ -50,6 +50,7 @@ class EquipoiseApp:
         self._reporter = Reporter(context, self._records)
         self._session: aiohttp.ClientSession | None = None
         self._pods: DirectObserver | None = None
+        self._prometheus: PrometheusClient | None = None
         self._capacity: CapacityLoop | None = None
         self._workload: WorkloadReconciler | None = None
 
@@ -109,10 +110,9 @@ class EquipoiseApp:
 
     async def close(self) -> None:
         """Let go of connections."""
-        if self._session is not None:
-            await self._session.close()
-        if self._pods is not None:
-            await self._pods.close()
+        for held in (self._session, self._pods, self._prometheus):
+            if held is not None:
+                await held.close()
 
     def _admit(self, key: ServiceKey, resource: InferenceService) -> Member | None:
         """Make sure that the service has a record, restored from status in a new process; None when its spec is impossible."""
@@ -181,7 +181,7 @@ class EquipoiseApp:
         self._pods = DirectObserver()
         if not found.url:
             return Signals(None, self._pods)
-        client = PrometheusClient(
+        self._prometheus = PrometheusClient(
             PrometheusSettings(
                 url=found.url,
                 timeout_seconds=found.timeout_seconds,
@@ -189,4 +189,4 @@ class EquipoiseApp:
                 bearer_token_file=found.bearer_token_file,
             )
         )
-        return Signals(Observer(client), self._pods)
+        return Signals(Observer(self._prometheus), self._pods)

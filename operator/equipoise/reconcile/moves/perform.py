@@ -12,7 +12,7 @@ from equipoise.reconcile.kube.kinds import POD
 from equipoise.reconcile.kube.protocol import KubeApi, Object
 from equipoise.reconcile.moves.plan import Adoption, MovePlan
 from equipoise.reconcile.store import Store
-from equipoise.reconcile.view.pods import DRAINING_SINCE, PHASE_SINCE, EnginePod
+from equipoise.reconcile.view.pods import DRAINING_COST, DRAINING_SINCE, PHASE_SINCE, RELEASED_COST, EnginePod
 from equipoise.render.names import deployment_name
 
 
@@ -45,10 +45,11 @@ async def relabel(api: KubeApi, store: Store, plan: MovePlan, now_seconds: float
         back = {labels.ROLE: pod.variant.phase.value}
         await _patch(api, store, pod, {"metadata": {"labels": back, "annotations": annotations}})
     for pod in plan.drains:
-        since = {DRAINING_SINCE: rfc3339(now_seconds)}
+        # The cost is set long before the count falls: a ReplicaSet that is behind still picks among those that drain.
+        since = {DRAINING_SINCE: rfc3339(now_seconds), labels.DELETION_COST: str(DRAINING_COST)}
         await _patch(api, store, pod, {"metadata": {"labels": {labels.ROLE: labels.ROLE_DRAINING}, "annotations": since}})
     for pod in plan.releases:
-        await _patch(api, store, pod, {"metadata": {"annotations": {labels.DELETION_COST: "-1000"}}})
+        await _patch(api, store, pod, {"metadata": {"annotations": {labels.DELETION_COST: str(RELEASED_COST)}}})
 
 
 async def _patch(api: KubeApi, store: Store, pod: EnginePod, body: Object) -> bool:

@@ -6,9 +6,12 @@ writes and the next call goes on from there. The order inside one plan matters a
 1. `first_counts`: receivers of flips up (an adopted pod must find room, or the ReplicaSet deletes a ready one), grows;
 2. `adoptions`: running pods change Deployment by their labels;
 3. `undrains`, `drains`: back into routing, out of routing;
-4. `final_counts`: donors of flips down, and drained pods let go.
+4. `final_counts`: donors of flips down, and drained pods let go; each only when the ReplicaSet is known to have seen why.
 
-Verified against the real controllers: any other order of 1, 2 and 4 deletes a pod that serves.
+Verified against the real controllers: any other order of 1, 2 and 4 deletes a pod that serves. A ReplicaSet controller hears of
+pods and of counts by two watches that may overtake each other: a count that is lowered right after a label deletes a pod that
+serves, now and then. So a donor keeps its count until its ReplicaSet has let the flipped pod go (`unreleased`), and a drained pod
+is marked in one pass and its count lowered in a later one.
 """
 
 from __future__ import annotations
@@ -62,6 +65,7 @@ class MoveInput:
     now_seconds: float
     drain_grace_seconds: float
     idle_pods: AbstractSet[str] = frozenset()  # draining pods that are known to hold no request any more
+    unreleased: Mapping[Variant, int] | None = None  # pods that left by their labels, still held by that variant's ReplicaSet
     revisions: Mapping[Variant, str] | None = None  # of each Deployment's template: a flip never pairs revisions
 
 
@@ -84,12 +88,13 @@ def plan_moves(given: MoveInput) -> MovePlan:
     for variant in sorted({*given.allocation, *given.live}):
         target, live = given.allocation.get(variant, 0), given.live.get(variant, 0)
         flipped_away = leaving.get(variant, set())
+        going = len(flipped_away) + (given.unreleased or {}).get(variant, 0)
         stay = _without_released(
             [pod for pod in pods.get(variant, ()) if pod.name not in flipped_away and not pod.terminating],
-            live - len(flipped_away),
+            live - going,
         )
         draining = [pod for pod in stay if pod.draining]
-        serving_count = live - len(flipped_away) - len(draining) + arriving.get(variant, 0)
+        serving_count = live - going - len(draining) + arriving.get(variant, 0)
         if target >= serving_count:
             back = by_least_loss(draining)[::-1][: target - serving_count]
             undrains += back
@@ -109,7 +114,8 @@ def plan_moves(given: MoveInput) -> MovePlan:
         releases += [pod for pod in finished if not pod.released]
         waiting += [_wait(pod, given) for pod in kept_draining if pod not in finished]
         first[variant] = max(live, count)
-        final[variant] = count - len(finished)
+        settled = count - sum(pod.released for pod in finished)
+        final[variant] = max(settled, min(live, settled + going))
     return MovePlan(
         first_counts=first,
         adoptions=adoptions,

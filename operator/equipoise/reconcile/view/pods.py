@@ -12,6 +12,7 @@ from equipoise.reconcile.clock import parse_rfc3339
 
 PHASE_SINCE = "equipoise.dev/phase-since"  # annotation: RFC 3339, when a flip brought the pod into its phase
 DRAINING_SINCE = "equipoise.dev/draining-since"  # annotation: RFC 3339, when the pod was taken out of routing
+DRAINING_COST, RELEASED_COST = -100, -1000  # pod-deletion-cost: a ReplicaSet deletes the lowest first, all else being equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def engine_pod(pod: Mapping[str, Any]) -> EnginePod | None:
         draining_since_seconds=_time((metadata.get("annotations") or {}).get(DRAINING_SINCE)),
         phase_since_seconds=_time((metadata.get("annotations") or {}).get(PHASE_SINCE)),
         unschedulable_message=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
-        released=_negative((metadata.get("annotations") or {}).get(labels.DELETION_COST)),
+        released=_released((metadata.get("annotations") or {}).get(labels.DELETION_COST)),
         restarts=sum(int(item.get("restartCount") or 0) for item in containers),
         trouble=_trouble(containers),
     )
@@ -112,8 +113,11 @@ def _time(text: Any) -> float | None:
         return None
 
 
-def _negative(text: Any) -> bool:
-    return isinstance(text, str) and text.startswith("-")
+def _released(text: Any) -> bool:
+    try:
+        return int(text or 0) <= RELEASED_COST
+    except (TypeError, ValueError):
+        return False
 
 
 def _trouble(containers: Any) -> str:

@@ -73,6 +73,7 @@ class WorkloadReconciler:
                 now_seconds=self._context.clock.wall_seconds(),
                 drain_grace_seconds=resource.spec.drain.grace_seconds,
                 idle_pods=await idle_pods(self._session, world.pods),
+                unreleased=world.unreleased,
                 revisions=world.revisions,
             )
         )
@@ -88,7 +89,7 @@ class WorkloadReconciler:
         quiet = not (plan.adoptions or plan.undrains or plan.drains or plan.releases)
         if quiet and plan.final_counts == plan.first_counts:
             await self._settle(resource, first, children, prune=True)
-            return _DRAIN_LOOK_SECONDS if plan.waiting else None
+            return _REPLICA_SET_SECONDS if world.unreleased else _DRAIN_LOOK_SECONDS if plan.waiting else None
         await self._settle(resource, first | dict.fromkeys(unborn, 0), children, prune=False)
         if unborn:
             return _REPLICA_SET_SECONDS
@@ -98,11 +99,11 @@ class WorkloadReconciler:
             for adoption in plan.adoptions:
                 adopted = await adopt(context.api, store, adoption, hashes, now) and adopted
         await relabel(context.api, store, plan, now)
-        # A donor is lowered only when its pods have left: before that the ReplicaSet would delete one that serves.
+        # Donors of these flips keep their counts until their ReplicaSets have let the pods go (`moves.plan`).
         final = first if not adopted else _kept(plan.final_counts, world, flips=record.flips)
-        await self._settle(resource, final, children, prune=True)
-        if not adopted:
-            return _REPLICA_SET_SECONDS
+        await self._settle(resource, final, children, prune=not plan.adoptions)
+        if not adopted or plan.adoptions or plan.releases:
+            return _REPLICA_SET_SECONDS  # their ReplicaSets hear of it; counts fall in the next pass
         return _DRAIN_LOOK_SECONDS if plan.waiting or plan.drains else None
 
     async def _settle(

@@ -9,7 +9,7 @@ from equipoise.api.identity import ServiceKey, Variant
 from equipoise.reconcile.kube.kinds import DEPLOYMENT, POD, REPLICA_SET
 from equipoise.reconcile.kube.protocol import Object
 from equipoise.reconcile.store import Store
-from equipoise.reconcile.view.pods import EnginePod, engine_pod
+from equipoise.reconcile.view.pods import EnginePod, engine_pod, variant_of_pod
 from equipoise.reconcile.view.variants import live_counts, template_revisions, variant_of_deployment
 
 _REVISION = "deployment.kubernetes.io/revision"  # written by the Deployment controller on both, highest is current
@@ -24,6 +24,7 @@ class World:
     live: dict[Variant, int]
     revisions: dict[Variant, str]
     template_hashes: dict[Variant, str]  # pod-template-hash of each variant's current ReplicaSet
+    unreleased: dict[Variant, int]  # flipped pods that the ReplicaSet of their former variant has not let go yet
     raw_pods: tuple[Object, ...] = ()
 
 
@@ -41,6 +42,7 @@ def read_world(store: Store, key: ServiceKey, uid: str) -> World:
         live=live_counts(deployments),
         revisions=template_revisions(deployments),
         template_hashes=_template_hashes(deployments, replica_sets),
+        unreleased=_unreleased(deployments, replica_sets, raw),
         raw_pods=tuple(raw),
     )
 
@@ -50,6 +52,17 @@ def _owner(obj: Object) -> str:
         if reference.get("controller"):
             return str(reference.get("uid", ""))
     return ""
+
+
+def _unreleased(deployments: Iterable[Object], replica_sets: Iterable[Object], pods: Iterable[Object]) -> dict[Variant, int]:
+    variants = {item["metadata"]["uid"]: variant_of_deployment(item) for item in deployments}
+    holders = {item["metadata"]["uid"]: variants.get(_owner(item)) for item in replica_sets}
+    result: dict[Variant, int] = {}
+    for pod in pods:
+        holder = holders.get(_owner(pod))
+        if holder is not None and holder != variant_of_pod(pod):
+            result[holder] = result.get(holder, 0) + 1
+    return result
 
 
 def _template_hashes(deployments: Iterable[Object], replica_sets: Iterable[Object]) -> dict[Variant, str]:
