@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from equipoise.api.identity import Phase, ServiceKey, Variant
-from equipoise.observe.types import Known, Signal
+from equipoise.observe.types import Idle, Known, Signal
 from equipoise.perf.capacity import replica_capacity
 from equipoise.perf.step_times import step_times
 from equipoise.perf.types import ReplicaCapacity, StepTimes, Workload
@@ -47,7 +47,7 @@ class CountingPolicy(BasePolicy):
     interval_seconds = 15.0
 
     def __init__(self) -> None:
-        self._looked = -math.inf
+        self._looked = 0.0  # the first look comes after a whole interval of traffic
         self._traffic: dict[ServiceKey, Traffic] = {}
 
     def decide(self, view: View) -> Mapping[ServiceKey, Allocation]:
@@ -91,8 +91,9 @@ class CountingPolicy(BasePolicy):
         )
         if before is None and (rate is None or prompt is None or output is None):
             return None
+        idle = isinstance(seen.prefill.requests_per_second, Idle)
         found = Traffic(
-            rate if rate is not None else 0.0,
+            rate if rate is not None else 0.0 if idle or before is None else before.requests_per_second,
             prompt if prompt is not None else before.prompt_tokens if before is not None else 1.0,
             output if output is not None else before.output_tokens if before is not None else 1.0,
         )
