@@ -62,6 +62,9 @@ bench: $(STAMP) ## reconcile and decide() at scale; writes build/bench/*.json
 bench-control: $(STAMP) ## the control law against fixed splits, an oracle and rivals, simulated; FULL=1 for everything
 	@$(BIN)/python tests/benchmarks/bench_control.py
 
+bench-plan: $(STAMP) ## time and gap of the plan for 1 to 1,000 services; writes build/bench/plan.json
+	@$(BIN)/python tests/benchmarks/bench_plan.py
+
 lock: $(STAMP) ## renew requirements/*.txt from pyproject.toml
 	@$(BIN)/pip install --quiet --disable-pip-version-check uv
 	@$(UV_LOCK) pyproject.toml -o requirements/runtime.txt
