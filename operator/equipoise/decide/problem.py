@@ -45,12 +45,18 @@ def _service(service: ServiceState, now_seconds: float, settings: Settings, advi
 def _phase(service: ServiceState, state: PhaseState, frozen: bool, now_seconds: float) -> PhaseDemand:
     options = tuple(option for option in state.options.values() if blocked_until(service.extra, option.variant) <= now_seconds)
     fixed = state.fixed_count
+    useless = _serves_nothing(service)
     return PhaseDemand(
         phase=state.phase,
-        needed_tokens_per_second=0.0 if fixed is not None else state.needed,
-        minimum=state.floor,
+        needed_tokens_per_second=0.0 if fixed is not None or useless else state.needed,
+        minimum=0 if useless else state.floor,
         maximum=state.policy.maximum if fixed is None else fixed,
         options=options,
         current=state.next,
         held=frozen,
     )
+
+
+def _serves_nothing(service: ServiceState) -> bool:
+    """Nothing runs yet, and one phase can be served nowhere: the other alone would hold GPUs and answer nobody."""
+    return service.infeasible is not None and not any(state.replicas() for state in service.phases.values())

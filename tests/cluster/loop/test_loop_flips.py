@@ -32,9 +32,8 @@ def test_twenty_flips_keep_every_pod_that_serves(stage: Stage, space: str, apply
     """Four replicas on a pool with four more GPUs free, three of them going there and back: placeholders come and go."""
     from local_cluster import wait_until
 
-    annotations = {"equipoise.dev/emulated-startup-seconds": "3"}
+    annotations = {"equipoise.dev/emulated-startup-seconds": "15"}
     engine = {"podTemplate": {"metadata": {"annotations": annotations}}}
-    stage.cluster.kubectl("label", "namespace", space, "flips=counted", "--overwrite")
     apply_service(tpot="100ms", phases=phases(3, 1), engine=engine)
 
     def split(prefill: int, decode: int) -> bool:

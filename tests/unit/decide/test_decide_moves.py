@@ -347,6 +347,17 @@ class TestFeasibility:
         assert "Add a pool" in decision.infeasible.message
         assert counts(decision) == (0, 0)
 
+    def test_a_phase_alone_is_not_started_where_the_other_can_be_served_nowhere(self) -> None:
+        decision = Setting(pools=(pool("h100"), pool("l4")), performance=table(h100=(10_000.0, None), l4=(None, None))).decide()
+        assert decision.infeasible is not None
+        assert counts(decision) == (0, 0)
+
+    def test_a_phase_alone_is_not_started_where_only_one_gpu_is_free(self) -> None:
+        one = pool("h100", gpus=1)
+        decision = Setting(pools=(one,)).decide()
+        assert counts(decision) == (0, 0)
+        assert decision.capacity_limited is not None
+
     def test_a_pool_that_is_not_there_is_named(self) -> None:
         phases = {P: PhasePolicy(pools=("h200",)), D: PhasePolicy()}
         decision = Setting(service=service(phases=phases)).decide()

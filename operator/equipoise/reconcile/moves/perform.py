@@ -12,7 +12,7 @@ from equipoise.reconcile.kube.kinds import POD
 from equipoise.reconcile.kube.protocol import KubeApi, Object
 from equipoise.reconcile.moves.plan import Adoption, MovePlan
 from equipoise.reconcile.store import Store
-from equipoise.reconcile.view.pods import DRAINING_COST, DRAINING_SINCE, PHASE_SINCE, RELEASED_COST, EnginePod
+from equipoise.reconcile.view.pods import ADOPTED_COST, DRAINING_COST, DRAINING_SINCE, PHASE_SINCE, RELEASED_COST, EnginePod
 from equipoise.render.names import deployment_name
 
 
@@ -34,7 +34,9 @@ async def adopt(
         labels.ROLE: receiver.phase.value,
         labels.POD_TEMPLATE_HASH: template_hash,
     }
-    body = {"metadata": {"labels": changed, "annotations": {PHASE_SINCE: rfc3339(now_seconds)}}}
+    # Should the receiver's placeholder become ready first, it is still the placeholder that has to go.
+    annotations = {PHASE_SINCE: rfc3339(now_seconds), labels.DELETION_COST: str(ADOPTED_COST)}
+    body = {"metadata": {"labels": changed, "annotations": annotations}}
     return await _patch(api, store, adoption.pod, body)
 
 

@@ -12,7 +12,11 @@ from equipoise.reconcile.clock import parse_rfc3339
 
 PHASE_SINCE = "equipoise.dev/phase-since"  # annotation: RFC 3339, when a flip brought the pod into its phase
 DRAINING_SINCE = "equipoise.dev/draining-since"  # annotation: RFC 3339, when the pod was taken out of routing
-DRAINING_COST, RELEASED_COST = -100, -1000  # pod-deletion-cost: a ReplicaSet deletes the lowest first, all else being equal
+ADOPTED_COST, DRAINING_COST, RELEASED_COST = (
+    100,
+    -100,
+    -1000,
+)  # pod-deletion-cost: a ReplicaSet deletes the lowest first, all else being equal
 
 
 @dataclass(frozen=True, slots=True)
