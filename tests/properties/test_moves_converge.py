@@ -1,8 +1,8 @@
 """Whatever happens between two writes, moves converge, and no pod that serves is deleted.
 
 The model below stands for the real controllers: a ReplicaSet per variant that creates and deletes pods by Kubernetes' own
-ranking, and a scheduler with a fixed number of GPUs. ReplicaSets see counts at once and a pass's changes of pods late, at random: two
-watches may overtake each other. The operator is interrupted at random points and plans afresh.
+ranking, and a scheduler with a fixed number of GPUs. ReplicaSets see counts at once and a pass's changes of pods late, at
+random: two watches may overtake each other. The operator is interrupted at random points and plans afresh.
 """
 
 from __future__ import annotations

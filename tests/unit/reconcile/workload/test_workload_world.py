@@ -75,8 +75,8 @@ class Cluster:
         )
         self.store.upsert(REPLICA_SET, obj | {"spec": {"replicas": 1}})
 
-    def pod(self, name: str, variant: Variant, owner: str, phase: str = "Running") -> None:
-        obj = _object(name, f"uid-{name}", owner, "ReplicaSet", labels=_labels(variant))
+    def pod(self, name: str, variant: Variant, owner: str, phase: str = "Running", version: str = "1") -> None:
+        obj = _object(name, f"uid-{name}", owner, "ReplicaSet", labels=_labels(variant), resourceVersion=version)
         self.store.upsert(POD, obj | {"spec": {"nodeName": "node-1", "containers": []}, "status": {"phase": phase}})
 
     def world(self, uid: str = "u1") -> World:
@@ -101,7 +101,7 @@ def test_a_service_has_its_deployments_counts_and_pods(cluster: Cluster) -> None
 
 
 def test_nothing_of_a_dead_namesake_counts(cluster: Cluster) -> None:
-    assert cluster.world("u2") == World((), (), {}, {}, {}, ())
+    assert cluster.world("u2") == World((), (), {}, {}, {}, {}, ())
     cluster.deployment(DECODE, owner="u2", uid="d-new")
     cluster.replica_set(DECODE, "bbb", deployment="d-new")
     cluster.pod("pod-2", DECODE, "rs-bbb")
@@ -115,6 +115,15 @@ def test_a_pod_between_two_controllers_is_not_lost(cluster: Cluster) -> None:
     assert [(pod.name, pod.variant.phase) for pod in cluster.world().pods if pod.name == "flipping"] == [
         ("flipping", Phase.DECODE)
     ]
+
+
+def test_a_flipped_pod_counts_for_its_donor_until_the_donors_replica_set_lets_it_go(cluster: Cluster) -> None:
+    cluster.deployment(DECODE, uid="d-decode")
+    cluster.replica_set(DECODE, "bbb", deployment="d-decode")
+    cluster.pod("flipped", DECODE, owner="rs-aaa")
+    assert cluster.world().unreleased == {PREFILL: 1}
+    cluster.pod("flipped", DECODE, owner="rs-bbb", version="2")
+    assert cluster.world().unreleased == {}
 
 
 def test_a_pod_that_somebody_else_controls_is_not_ours(cluster: Cluster) -> None:
