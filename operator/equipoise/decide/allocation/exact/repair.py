@@ -51,15 +51,28 @@ class _Plan:
         return over
 
     def give_way(self) -> bool:
-        """Units change to patterns that take less of the rows in excess: first those that lose least by it."""
-        over = self.excess()
+        """Units change to patterns with which less is taken in excess: first those that lose least by it."""
         now = self.chosen[self.patterns.unit]
-        change = self.use - self.use[now]
-        relief = -(change[:, over] / np.maximum(self.room[over], 1.0)).sum(axis=1)
-        tight = (self.taken + change > self.room + _EPSILON) & (change > _EPSILON)
+        relief = self._over(self.taken) - self._over(self.taken + self.use - self.use[now])
         loss = self.at_prices - self.at_prices[now]
-        fit = np.flatnonzero((relief > _EPSILON) & ~tight.any(axis=1))
-        return self._switch(fit[np.lexsort((fit, loss[fit] / relief[fit]))], while_over=True)
+        fit = np.flatnonzero(relief > _EPSILON)
+        moved: set[int] = set()
+        for pattern in fit[np.lexsort((fit, loss[fit] / relief[fit]))]:
+            unit = int(self.patterns.unit[pattern])
+            after = self.taken + self.use[pattern] - self.use[self.chosen[unit]]
+            before = float(self._over(self.taken))
+            if before <= _EPSILON:
+                break
+            # Where others have moved meanwhile a change may bring less than it promised: then the next pass looks again.
+            if unit not in moved and before - float(self._over(after)) >= 0.5 * relief[pattern]:
+                self.taken, self.chosen[unit] = after, pattern
+                moved.add(unit)
+        return bool(moved)
+
+    def _over(self, taken: Floats) -> Floats:
+        """What is taken in excess, in shares of the rows."""
+        over: Floats = (np.maximum(0.0, taken - self.room) / np.maximum(self.room, 1.0)).sum(axis=-1)
+        return over
 
     def use_gaps(self) -> bool:
         """Units change to better patterns that what is left has room for: first those that gain most."""
@@ -68,23 +81,12 @@ class _Plan:
         change = self.use - self.use[now]
         tight = (self.taken + change > self.room + _EPSILON) & (change > _EPSILON)
         fit = np.flatnonzero((gain > _EPSILON * (1.0 + np.abs(self.patterns.value))) & ~tight.any(axis=1))
-        return self._switch(fit[np.lexsort((fit, -gain[fit]))], while_over=False)
-
-    def _switch(self, order: Integers, *, while_over: bool) -> bool:
         moved: set[int] = set()
-        for pattern in order:
+        for pattern in fit[np.lexsort((fit, -gain[fit]))]:
             unit = int(self.patterns.unit[pattern])
-            if unit in moved:
-                continue
             change = self.use[pattern] - self.use[self.chosen[unit]]
             after = self.taken + change
-            over = self.taken > self.room + _EPSILON
-            if while_over and not over.any():
-                break
-            if while_over and not (change[over] < 0.0).any():
-                continue
-            if ((after > self.room + _EPSILON) & (change > _EPSILON)).any():
-                continue
-            self.taken, self.chosen[unit] = after, pattern
-            moved.add(unit)
+            if unit not in moved and not ((after > self.room + _EPSILON) & (change > _EPSILON)).any():
+                self.taken, self.chosen[unit] = after, pattern
+                moved.add(unit)
         return bool(moved)
