@@ -83,13 +83,13 @@ def _phases(status: InferenceServiceStatus) -> Table:
 
 def _variants(status: InferenceServiceStatus) -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in ("variant", "pool", "shape", "ready", "starting", "pending", "draining", "start-up"):
-        table.add_column(column)
+    for column in ("replicas of", "pool", "shape", "ready", "starting", "pending", "draining", "start-up", "speed"):
+        table.add_column(column, overflow="fold")
     for phase in Phase:
         for item in status.phases.of(phase).variants:
             table.add_row(
-                item.name, item.pool, item.shape, f"{item.ready}/{item.desired}", str(item.starting), str(item.pending),
-                str(item.draining), item.startup or "?",
+                phase.value, item.pool, item.shape, f"{item.ready}/{item.desired}", str(item.starting), str(item.pending),
+                str(item.draining), item.startup or "?", f"× {item.speed}" if item.speed else "model",
             )  # fmt: skip
     return table
 
@@ -97,7 +97,7 @@ def _variants(status: InferenceServiceStatus) -> Table:
 def _conditions(status: InferenceServiceStatus) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("condition", "status", "reason", "message"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for item in status.conditions:
         mark = item.status if item.type in _BAD_WHEN_TRUE else _MARKS[item.status]
         table.add_row(item.type, mark, item.reason, item.message)
