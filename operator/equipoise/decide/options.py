@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -12,7 +12,7 @@ from equipoise.decide import reasons
 from equipoise.decide.performance import Performance, group_of
 from equipoise.decide.settings import Settings
 from equipoise.decide.types import PhasePolicy, Reason, ServiceInput, VariantOption
-from equipoise.fleet.types import Fleet, Pool
+from equipoise.fleet.types import Fleet, NodeCapacity, Pool
 from equipoise.perf.capacity import LARGEST_GROUP
 from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, Targets, Workload
 
@@ -38,13 +38,17 @@ class PhaseOptions:
 
 
 class FleetView:
-    """A fleet with a cheap identity, so that options of one round can be found again in the next."""
+    """A fleet with a cheap identity, so that options of one round can be found again in the next.
+
+    Of a pool's nodes only the largest is kept: capacities depend on nothing else of them, and an answer that is remembered
+    must not keep a thousand nodes of its round.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
-        self.pools: dict[str, Pool] = {pool.name: pool for pool in fleet.pools}
         self.largest_node: dict[str, int] = {
             pool.name: max((node.allocatable_gpus for node in pool.nodes), default=0) for pool in fleet.pools
         }
+        self.pools: dict[str, Pool] = {pool.name: _with_largest_node(pool, self.largest_node[pool.name]) for pool in fleet.pools}
         self.gpu_prices: dict[str, float] = {pool.name: pool.price_usd_per_gpu_hour for pool in fleet.pools}
         self._domains = {pool.name: pool.network_domain for pool in fleet.pools}
         self._identity = tuple(
@@ -69,6 +73,10 @@ class FleetView:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FleetView) and self._identity == other._identity
+
+
+def _with_largest_node(pool: Pool, gpus: int) -> Pool:
+    return replace(pool, nodes=(NodeCapacity("largest", gpus),) if pool.nodes else ())
 
 
 @dataclass(frozen=True, slots=True)
