@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from equipoise.decide.allocation.greedy import allocate
+from equipoise.decide.allocation.exact import allocate
 
 __all__ = ["allocate"]

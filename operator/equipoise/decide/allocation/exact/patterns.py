@@ -10,7 +10,10 @@ from equipoise.decide.allocation.exact.score import SEGMENTS, STEEPER
 from equipoise.decide.allocation.exact.stage import Stage, costs, shortage
 from equipoise.decide.allocation.exact.tables import Floats, Integers, Patterns, Tables
 
-MOST_NODES: Final = 200_000  # partial patterns looked at side by side; beyond it the least promising ones only count as a bound
+# Partial patterns looked at side by side; beyond that the least promising ones only count as a bound. Enough for every unit of a
+# large problem, and few enough that a small one whose demand is far beyond the fleet costs a fraction of a second.
+MOST_NODES: Final = 10_000
+MOST_NODES_PER_UNIT: Final = 100
 _TOLERANCE: Final = 1e-9
 
 
@@ -117,12 +120,13 @@ class Search:
         bound = cost + np.maximum(to_cover + weight * shortage(reach), to_fill)
         limit = self._limit(unit) if self.slack > 0.0 else self.best[unit] * (1.0 - _TOLERANCE)
         good = np.flatnonzero((bound <= limit) & np.isfinite(bound))
-        if len(good) > MOST_NODES:
+        most = max(MOST_NODES, MOST_NODES_PER_UNIT * self.tables.units)
+        if len(good) > most:
             self.cut = True
             order = good[np.argsort(bound[good], kind="stable")]
-            dropped = order[MOST_NODES:]
+            dropped = order[most:]
             np.minimum.at(self.bound, unit[dropped], bound[dropped])
-            good = np.sort(order[:MOST_NODES])
+            good = np.sort(order[:most])
         return good
 
     def patterns(self) -> Patterns:

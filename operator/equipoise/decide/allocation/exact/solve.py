@@ -25,6 +25,8 @@ from equipoise.decide.allocation.types import Allocation, AllocationProblem
 
 EXACT_GAP: Final = 1e-6
 GOOD_GAP: Final = 2e-3
+SHORT_PATTERNS: Final = 50_000.0
+SHORT_PRICE_STEPS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +114,16 @@ def _improve(tables: Tables, best: _Best, what: str, level: int) -> None:
     start = tables.counts(_by_index(layout, best.counts))
     effort = next(effort for effort in _EFFORTS if tables.units <= effort.units)
     value = _value(tables, stage, best, what, level)
-    market = find_prices(
-        tables, stage, valued(tables, stage, np.arange(tables.units), start), value, effort.gap, effort.price_steps
-    )
+    thorough = what == "cost" or _few_patterns(tables)
+    steps = effort.price_steps if thorough else SHORT_PRICE_STEPS
+    market = find_prices(tables, stage, valued(tables, stage, np.arange(tables.units), start), value, effort.gap, steps)
     bound = market.bound
     if value - bound > effort.gap * _measure(value, what):
         counts = repaired(tables, market)
         if counts is not None:
             best.offer(_sound(layout, tables.by_choice(counts), best.counts), "prices")
             value = _value(tables, stage, best, what, level)
-    for most in effort.patterns:
+    for most in effort.patterns if thorough else ():
         if value - bound <= effort.gap * _measure(value, what):
             break
         plan = solve_program(tables, stage, market, value, _by_index(layout, best.counts), best.seconds, effort.nodes, most)
@@ -131,6 +133,11 @@ def _improve(tables: Tables, best: _Best, what: str, level: int) -> None:
         best.offer(_by_variant(layout, plan.counts), "integer program", plan.packing)
         value = _value(tables, stage, best, what, level)
     best.gaps.append(max(0.0, value - bound) / _measure(value, what))
+
+
+def _few_patterns(tables: Tables) -> bool:
+    """Whether a shortage is worth a program: on a large fleet whose GPUs cannot do, millions of patterns are nearly as good."""
+    return float(np.max(np.prod(tables.most + 1.0, axis=1), initial=1.0)) <= SHORT_PATTERNS
 
 
 def _measure(value: float, what: str) -> float:
