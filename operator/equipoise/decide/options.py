@@ -9,7 +9,7 @@ from typing import Final
 
 from equipoise.api.identity import Phase, Shape, Variant
 from equipoise.decide import reasons
-from equipoise.decide.performance import Performance, group_of
+from equipoise.decide.performance import Performance, best_shape, group_of, seen_by
 from equipoise.decide.settings import Settings
 from equipoise.decide.types import PhasePolicy, Reason, ServiceInput, VariantOption
 from equipoise.fleet.types import Fleet, NodeCapacity, Pool
@@ -17,7 +17,6 @@ from equipoise.perf.capacity import LARGEST_GROUP
 from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, Targets, Workload
 
 GRID: Final = 0.05  # lengths are rounded to this for capacity, so that it changes with the traffic and not with every request
-_SEPARATE_SHAPES_GAIN = 0.7  # one shape for both phases, unless it serves them this much worse: only equal shapes can flip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,7 @@ class FleetView:
         }
         self.pools: dict[str, Pool] = {pool.name: _with_largest_node(pool, self.largest_node[pool.name]) for pool in fleet.pools}
         self.gpu_prices: dict[str, float] = {pool.name: pool.price_usd_per_gpu_hour for pool in fleet.pools}
+        self.names: tuple[str, ...] = tuple(sorted(self.pools))
         self._domains = {pool.name: pool.network_domain for pool in fleet.pools}
         self._identity = tuple(
             (
@@ -178,37 +178,71 @@ def _templates(
     kept: tuple[tuple[str, Shape], ...],
 ) -> dict[Phase, _PhaseTemplates]:
     """Options without the service's name: a pure function, remembered because little of it changes from round to round."""
-    found: dict[Phase, dict[str, dict[Shape, ReplicaCapacity]]] = {}
-    refused: dict[Phase, list[PoolRefusal]] = {}
-    order: dict[Phase, list[str]] = {}
-    for phase, wished, shape in wishes:
-        found[phase], refused[phase] = {}, []
-        order[phase] = list(wished) if wished else sorted(fleet.pools)
-        for name in order[phase]:
-            capacities = _pool_capacities(fleet, performance, model, targets, workload, phase, name, shape, largest_group, kept)
-            if isinstance(capacities, PoolRefusal):
-                refused[phase].append(capacities)
-            else:
-                found[phase][name] = capacities
+    seen = {phase: seen_by(phase, workload, targets) for phase, _, _ in wishes}
+    found = {
+        phase: _phase_capacities(
+            fleet, performance, model, *seen[phase], phase, wished or fleet.names, shape, largest_group, kept
+        )
+        for phase, wished, shape in wishes
+    }  # fmt: skip
     result = {}
     for phase, wished, _ in wishes:
         entries = []
-        for name in order[phase]:
-            if name not in found[phase]:
+        capacities, refused = found[phase]
+        for position, name in enumerate(wished or fleet.names):
+            if name not in capacities:
                 continue
-            own = found[phase][name]
-            other = found.get(phase.other, {}).get(name) if flips else None
-            best = _best_shape(own, other)
+            own = capacities[name]
+            other = found[phase.other][0].get(name) if flips and phase.other in found else None
+            best = best_shape(own, other)
             for shape in sorted(own):
                 if shape == best or (name, shape) in kept:
                     price = fleet.pools[name].price_usd_per_gpu_hour * shape.gpus_per_replica
-                    preference = order[phase].index(name) if wished else 0
-                    pool = fleet.pools[name]
-                    group = group_of(performance, phase, model, pool, shape, workload, targets, largest=largest_group)
+                    group = _group(fleet, performance, model, *seen[phase], phase, name, shape, largest_group)
                     if not isinstance(group, Refusal):
-                        entries.append(_Template(name, shape, group, price, preference))
-        result[phase] = (tuple(entries), tuple(refused[phase]))
+                        entries.append(_Template(name, shape, group, price, position if wished else 0))
+        result[phase] = (tuple(entries), refused)
     return result
+
+
+@lru_cache(maxsize=65536)
+def _group(
+    fleet: FleetView,
+    performance: Performance,
+    model: ModelFacts,
+    workload: Workload,
+    targets: Targets,
+    phase: Phase,
+    name: str,
+    shape: Shape,
+    largest_group: int,
+) -> _Group | Refusal:
+    """`group_of` on a pool of the fleet: services that a phase cannot tell apart share the answer."""
+    return group_of(performance, phase, model, fleet.pools[name], shape, workload, targets, largest=largest_group)
+
+
+@lru_cache(maxsize=16384)
+def _phase_capacities(
+    fleet: FleetView,
+    performance: Performance,
+    model: ModelFacts,
+    workload: Workload,
+    targets: Targets,
+    phase: Phase,
+    names: tuple[str, ...],
+    shape: Shape | None,
+    largest_group: int,
+    kept: tuple[tuple[str, Shape], ...],
+) -> tuple[Mapping[str, Mapping[Shape, ReplicaCapacity]], tuple[PoolRefusal, ...]]:
+    """What one of many replicas sustains, by pool and shape, and the pools that cannot serve the phase."""
+    found, refused = {}, []
+    for name in names:
+        capacities = _pool_capacities(fleet, performance, model, targets, workload, phase, name, shape, largest_group, kept)
+        if isinstance(capacities, PoolRefusal):
+            refused.append(capacities)
+        else:
+            found[name] = capacities
+    return found, tuple(refused)
 
 
 def _pool_capacities(
@@ -252,29 +286,3 @@ def _pool_capacities(
         elif capacity.tokens_per_second > 0.0:
             capacities[shape] = capacity
     return capacities or refusal
-
-
-def _best_shape(own: Mapping[Shape, ReplicaCapacity], other: Mapping[Shape, ReplicaCapacity] | None) -> Shape:
-    """The shape with the most tokens per GPU where several share the load; with flips, one that suits both phases if that costs
-    little.
-
-    Only replicas of equal shape can change phase, and a flip keeps nearly all the value of a free move, so up to
-    30 % of a phase's efficiency is given for it (`docs/concepts/deciding.md`).
-    """
-
-    def efficiency(table: Mapping[Shape, ReplicaCapacity], shape: Shape) -> float:
-        return table[shape].tokens_per_second / shape.gpus_per_replica
-
-    best = max(own, key=lambda shape: (efficiency(own, shape), -shape.gpus_per_replica, shape))
-    common = sorted(set(own) & set(other or {}))
-    if not other or not common:
-        return best
-    best_other = max(other, key=lambda shape: (efficiency(other, shape), -shape.gpus_per_replica, shape))
-
-    def joint(shape: Shape) -> tuple[float, int, Shape]:
-        share = efficiency(own, shape) / efficiency(own, best)
-        share_other = efficiency(other, shape) / efficiency(other, best_other)
-        return (min(share, share_other), -shape.gpus_per_replica, shape)
-
-    shared = max(common, key=joint)
-    return shared if joint(shared)[0] >= _SEPARATE_SHAPES_GAIN else best

@@ -17,11 +17,27 @@ from equipoise.perf.capacity import LARGEST_GROUP, member_capacity, replica_capa
 from equipoise.perf.step_times import step_times
 from equipoise.perf.types import ModelFacts, Refusal, ReplicaCapacity, StepTimes, Targets, Workload
 
+SEPARATE_SHAPES_GAIN: Final = 0.7  # one shape for both phases, unless it serves them this much worse: only equal shapes can flip
 NEED_STEP: Final = 0.05  # needs are rounded up to this, so that capacities do not follow every request
 
 
+def seen_by(phase: Phase, workload: Workload, targets: Targets) -> tuple[Workload, Targets]:
+    """What a phase sees of the traffic and the targets; the rest has one value for all, so that answers are found again.
+
+    Prefill does not know how long answers get. Decode holds whole prompts whether they were cached or not, and has no part in the
+    first token. A TPOT target does concern prefill: the first token waits for a decode step of that length.
+    """
+    prompt, squared = workload.mean_prompt_tokens, workload.prompt_tokens_second_moment
+    if phase is Phase.PREFILL:
+        return Workload(prompt, 1.0, workload.prefix_hit_share, squared), targets
+    return Workload(prompt, workload.mean_output_tokens, 0.0, squared), Targets(1.0, targets.tpot_seconds, targets.percentile)
+
+
 class Performance(Protocol):
-    """A pure source of capacities: equal arguments give equal answers, so that answers may be remembered."""
+    """A pure source of capacities: equal arguments give equal answers, so that answers may be remembered.
+
+    Of traffic and targets an answer depends on nothing but what the phase sees (`seen_by`).
+    """
 
     def shapes(self, model: ModelFacts, pool: Pool, gpus_per_node: int) -> tuple[Shape, ...] | Refusal:
         """Shapes in which the weights fit on the pool's device, inside a node of so many GPUs, or why none does."""
@@ -184,3 +200,29 @@ def _alone(option: VariantOption) -> VariantOption:
 @lru_cache(maxsize=16384)
 def _member(group: tuple[ReplicaCapacity, ...], needed: float) -> ReplicaCapacity:
     return member_capacity(group, needed)
+
+
+def best_shape(own: Mapping[Shape, ReplicaCapacity], other: Mapping[Shape, ReplicaCapacity] | None) -> Shape:
+    """The shape with the most tokens per GPU where several share the load; with flips, one that suits both phases if that costs
+    little.
+
+    Only replicas of equal shape can change phase, and a flip keeps nearly all the value of a free move, so up to
+    30 % of a phase's efficiency is given for it (`docs/concepts/deciding.md`).
+    """
+
+    def efficiency(table: Mapping[Shape, ReplicaCapacity], shape: Shape) -> float:
+        return table[shape].tokens_per_second / shape.gpus_per_replica
+
+    best = max(own, key=lambda shape: (efficiency(own, shape), -shape.gpus_per_replica, shape))
+    common = sorted(set(own) & set(other or {}))
+    if not other or not common:
+        return best
+    best_other = max(other, key=lambda shape: (efficiency(other, shape), -shape.gpus_per_replica, shape))
+
+    def joint(shape: Shape) -> tuple[float, int, Shape]:
+        share = efficiency(own, shape) / efficiency(own, best)
+        share_other = efficiency(other, shape) / efficiency(other, best_other)
+        return (min(share, share_other), -shape.gpus_per_replica, shape)
+
+    shared = max(common, key=joint)
+    return shared if joint(shared)[0] >= SEPARATE_SHAPES_GAIN else best
