@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from equipoise.decide.allocation.exact.prices import find_prices
 from equipoise.decide.allocation.exact.program import solve_program
 from equipoise.decide.allocation.exact.repair import repaired
 from equipoise.decide.allocation.exact.score import Score, priorities, score, within_limits
+from equipoise.decide.allocation.exact.solver import SolverError
 from equipoise.decide.allocation.exact.stage import COST_AS_TIE, Stage, shortage
 from equipoise.decide.allocation.exact.tables import Tables
 from equipoise.decide.allocation.types import Allocation, AllocationProblem
@@ -82,6 +83,7 @@ class _Best:
         self.filled: Filled | None = None
         self.method, self.gaps = first.method, [0.0]
         self.seconds = layout.problem.time_limit_seconds
+        self.failure = ""  # of the solver: then plans come without it
         if not within_limits(layout, self.counts):
             self.score = Score(self.score.minimums, self.score.demands, math.inf)
             self.offer({}, "nothing")
@@ -102,9 +104,12 @@ class _Best:
         gap = max(self.gaps) if len(self.gaps) > 1 else math.nan
         filled = self.filled or Filled(self.layout, self.counts)
         if self.first is not None and filled.lost:
-            return self.first
+            return replace(self.first, method=self._how())
         filled.top_up()
-        return filled.allocation(gap, self.method)
+        return filled.allocation(gap, self._how())
+
+    def _how(self) -> str:
+        return f"{self.method} ({self.failure})" if self.failure else self.method
 
 
 def _improve(tables: Tables, best: _Best, what: str, level: int) -> None:
@@ -123,10 +128,14 @@ def _improve(tables: Tables, best: _Best, what: str, level: int) -> None:
         if counts is not None:
             best.offer(_sound(layout, tables.by_choice(counts), best.counts), "prices")
             value = _value(tables, stage, best, what, level)
-    for most in effort.patterns if thorough else ():
+    for most in effort.patterns if thorough and not best.failure else ():
         if value - bound <= effort.gap * _measure(value, what):
             break
-        plan = solve_program(tables, stage, market, value, _by_index(layout, best.counts), best.seconds, effort.nodes, most)
+        try:
+            plan = solve_program(tables, stage, market, value, _by_index(layout, best.counts), best.seconds, effort.nodes, most)
+        except SolverError as error:
+            best.failure = str(error)
+            break
         if plan is None:
             break
         bound = max(bound, min(plan.bound, value))

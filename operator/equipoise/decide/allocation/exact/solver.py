@@ -11,6 +11,14 @@ from highspy._core import _Highs
 
 INFINITY = float("inf")
 
+# What HiGHS throws arrives as one of these: pybind11's table of C++ exceptions, and TypeError where a call does not suit the
+# version that is installed.
+_THROWN = (RuntimeError, ValueError, IndexError, OverflowError, MemoryError, TypeError)
+
+
+class SolverError(Exception):
+    """HiGHS failed instead of answering; the text says how. Nothing is known of the program then."""
+
 
 @dataclass(slots=True)
 class Solution:
@@ -86,7 +94,8 @@ class Program:
         self.row(entries, upper=value)
 
     def minimise(self, costs: Mapping[int, float], hint: Mapping[int, float]) -> Solution | None:
-        """The best solution found, starting from `hint` where that can be completed; None when there is none.
+        """The best solution found, starting from `hint` where that can be completed; None when there is none, SolverError when
+        HiGHS fails.
 
         HiGHS 1.16 may report the objective of a start that its presolve has improved together with the values of the start
         itself. The values are therefore priced again, and where they disagree the program is solved without a start.
@@ -103,11 +112,19 @@ class Program:
         left = self.seconds - self._used
         if left <= 0.0:
             return None
-        highs = quiet(left)
+        try:
+            return self._answer(model, hint, left)
+        except _THROWN as error:
+            text = str(error).partition("\n")[0][:120]
+            raise SolverError(f"HiGHS failed: {type(error).__name__}{f': {text}' if text else ''}") from error
+
+    def _answer(self, model: highspy.HighsLp, hint: Mapping[int, float], seconds: float) -> Solution | None:
+        highs = quiet(seconds)
         highs.setOptionValue("mip_rel_gap", self.gap)
         highs.setOptionValue("mip_abs_gap", 1e-7)
         highs.setOptionValue("mip_max_nodes", self.nodes)
-        highs.passModel(model)
+        if highs.passModel(model) == highspy.HighsStatus.kError:
+            raise SolverError("HiGHS failed: it refused the program")
         if hint:
             index = np.fromiter(hint, dtype=np.int32, count=len(hint))
             start = np.fromiter(hint.values(), dtype=np.float64, count=len(hint))
@@ -117,9 +134,12 @@ class Program:
         info = highs.getInfo()
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
             return None
+        values = list(highs.getSolution().col_value)
+        if len(values) != len(self.lower) or not np.isfinite(values).all():
+            raise SolverError(f"HiGHS failed: {len(values)} values for {len(self.lower)} columns, or some are no numbers")
         value = info.objective_function_value
         bound = info.mip_dual_bound if any(self.whole) else value
-        return Solution(list(highs.getSolution().col_value), value, bound, relative_gap(value, bound))
+        return Solution(values, value, bound, relative_gap(value, bound))
 
     def _model(self, costs: Mapping[int, float]) -> highspy.HighsLp:
         model = highspy.HighsLp()
