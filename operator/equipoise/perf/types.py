@@ -70,7 +70,8 @@ class Workload:
         return Workload(
             mean_prompt_tokens=near(self.mean_prompt_tokens),
             mean_output_tokens=near(self.mean_output_tokens),
-            prefix_hit_share=round(self.prefix_hit_share / step) * step,
+            # What is missed is rounded, not what is hit: from 95 to 96 % of hits the work falls by a fifth.
+            prefix_hit_share=1.0 - near(1.0 - self.prefix_hit_share),
             prompt_tokens_second_moment=near(squared) if (squared := self.prompt_tokens_second_moment) is not None else None,
         )
 
