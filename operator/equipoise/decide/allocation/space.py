@@ -43,6 +43,11 @@ class PoolSpace:
                 self._by_free[self.free[position]][position] = None
                 self._by_total[self.free[position] + self.reusable[position]][position] = None
 
+    @property
+    def roomiest(self) -> int:
+        """Most GPUs on one open node that nothing in the plan has taken yet."""
+        return max((count for count, places in enumerate(self._by_total) if places), default=0)
+
     def take(self, chunks: int, gpus: int, *, displace: bool = True) -> tuple[int, ...] | None:
         """Places for one new replica, or None. With `displace`, places of current replicas count as free when nothing else is."""
         places: list[int] = []
