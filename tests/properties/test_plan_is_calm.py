@@ -17,6 +17,7 @@ from equipoise.decide.types import VariantOption
 from equipoise.perf.types import ReplicaCapacity
 
 POOLS = {"big": 3.5, "middle": 1.6, "small": 0.8}  # USD per GPU and hour
+CHANGE_USD = 0.25 * 2.0
 RATES = {"big": (1000.0, 200.0), "middle": (500.0, 70.0), "small": (180.0, 30.0)}  # tokens/s in prefill and decode
 
 
@@ -37,7 +38,7 @@ def problem(source: random.Random, services: int) -> AllocationProblem:
                 for pool, price in POOLS.items()
             )
             phases[phase] = PhaseDemand(phase, source.uniform(0.2, 5.0) * RATES["big"][place], 1, None, options, {})
-        demands.append(ServiceDemand(key, 0, float(index), phases, change_price_usd=0.25 * 2.0))
+        demands.append(ServiceDemand(key, 0, float(index), phases, change_price_usd=CHANGE_USD))
     pools = {pool: tuple(NodeSpace(f"{pool}-{place}", 8) for place in range(2 * services)) for pool in POOLS}
     return AllocationProblem(pools, tuple(demands))
 
@@ -75,7 +76,7 @@ def hourly(plan: Allocation) -> float:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 4), st.sampled_from((0.98, 1.0, 1.02)))
-def test_a_small_change_of_demand_starts_few_replicas(seed: int, services: int, factor: float) -> None:
+def test_a_small_change_of_demand_changes_only_what_pays(seed: int, services: int, factor: float) -> None:
     first = problem(random.Random(seed), services)
     plan = allocate(first)
     second = later(first, plan, factor)
@@ -90,6 +91,16 @@ def test_a_small_change_of_demand_starts_few_replicas(seed: int, services: int, 
             here = {v: n for v, n in found.replicas.items() if v.service == service.key and v.phase is phase}
             if factor == 1.0:
                 assert here == dict(entry.current)
-    if not crossed:  # nothing presses: what starts or flips pays for itself
-        assert hourly(found) + FLIP_SHARE * 0.5 * started(plan, found) <= hourly(plan) + 0.01
-    assert started(plan, found) <= 2 * (crossed + services)
+    # What starts or flips pays for itself: staying would do, with a small replica for each phase that has too little.
+    at_most = hourly(plan) + crossed * (POOLS["small"] + CHANGE_USD)
+    assert hourly(found) + FLIP_SHARE * CHANGE_USD * started(plan, found) <= at_most + 0.01
+
+
+def test_it_is_seldom_that_many_replicas_start_after_a_small_change() -> None:
+    """A change that pays for itself may be large (five replicas moved for 3 USD per hour less); nine in ten are not."""
+    many = 0
+    for seed in range(30):
+        first = problem(random.Random(seed), 2)
+        plan = allocate(first)
+        many += started(plan, allocate(later(first, plan, (0.98, 1.02)[seed % 2]))) > 4
+    assert many <= 3
