@@ -178,10 +178,11 @@ def _templates(
     kept: tuple[tuple[str, Shape], ...],
 ) -> dict[Phase, _PhaseTemplates]:
     """Options without the service's name: a pure function, remembered because little of it changes from round to round."""
+    beyond = tuple((name, shape) for name, shape in kept if shape not in _fitting(fleet, performance, model, name))
     seen = {phase: seen_by(phase, workload, targets) for phase, _, _ in wishes}
     found = {
         phase: _phase_capacities(
-            fleet, performance, model, *seen[phase], phase, wished or fleet.names, shape, largest_group, kept
+            fleet, performance, model, *seen[phase], phase, wished or fleet.names, shape, largest_group, beyond
         )
         for phase, wished, shape in wishes
     }  # fmt: skip
@@ -203,6 +204,17 @@ def _templates(
                         entries.append(_Template(name, shape, group, price, position if wished else 0))
         result[phase] = (tuple(entries), refused)
     return result
+
+
+@lru_cache(maxsize=4096)
+def _shapes(fleet: FleetView, performance: Performance, model: ModelFacts, name: str) -> tuple[Shape, ...] | Refusal:
+    return performance.shapes(model, fleet.pools[name], fleet.largest_node[name])
+
+
+def _fitting(fleet: FleetView, performance: Performance, model: ModelFacts, name: str) -> tuple[Shape, ...]:
+    """Shapes that are looked at on a pool whether a replica runs in them or not."""
+    answer = _shapes(fleet, performance, model, name) if name in fleet.pools else ()
+    return () if isinstance(answer, Refusal) else answer
 
 
 @lru_cache(maxsize=65536)
@@ -267,15 +279,14 @@ def _pool_capacities(
     if wished is not None:
         shapes: tuple[Shape, ...] = (wished,)
     else:
-        answer = performance.shapes(model, pool, fleet.largest_node[name])
+        answer = _shapes(fleet, performance, model, name)
         if isinstance(answer, Refusal):
             return PoolRefusal(name, answer.reason, answer.message)
         shapes = tuple(sorted({*answer, *(shape for place, shape in kept if place == name)}))
-    largest = fleet.largest_node[name]
     capacities: dict[Shape, ReplicaCapacity] = {}
     refusal = PoolRefusal(name, "NoShape", "no shape fits")
     for shape in shapes:
-        if shape.tensor_parallel > largest:
+        if shape.tensor_parallel > (largest := fleet.largest_node[name]):
             refusal = PoolRefusal(
                 name, "NodeTooSmall", f"{shape} needs {shape.tensor_parallel} GPUs on one node, the largest has {largest}"
             )

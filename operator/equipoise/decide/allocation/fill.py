@@ -98,9 +98,10 @@ class ServiceFill:
         ordered = any(option.preference for option in fill.demand.options)
         best: VariantOption | None = None
         best_key: tuple[int, float, float] | None = None
+        blocked = fill.blocked
         for option in fill.demand.options:
             variant = option.variant
-            if variant in fill.blocked:
+            if blocked and variant in blocked:
                 continue
             change = self.change_price(fill.demand.phase, variant)
             rate = option.capacity.tokens_per_second
@@ -115,7 +116,7 @@ class ServiceFill:
 
     def change_price(self, phase: Phase, variant: Variant) -> float:
         """What the next replica of this variant costs beyond its running price."""
-        group = self.groups.get((variant.pool, variant.shape))
+        group = self.groups.get((variant.pool, variant.shape)) if self.groups else None
         if group is not None:
             if group.current.get(phase, 0) > 0:
                 return 0.0

@@ -26,18 +26,22 @@ class Filled:
         self.spaces = _left(layout, self.placement)
         self.fills = [ServiceFill(service, self.spaces, {}) for service in layout.services]
         self.lost = dict(self.placement.failed)
+        placed: dict[tuple[ServiceKey, Phase], list[Variant]] = {}
+        for variant in {**layout.fixed.places, **self.placement.places}:
+            placed.setdefault((variant.service, variant.phase), []).append(variant)
         for fill in self.fills:
-            self._put(fill)
+            self._put(fill, placed)
         self.short = [fill for fill in self.fills if any(_lacks(phase) for phase in fill.phases.values())]
 
     def counts(self) -> dict[Variant, int]:
         """Replicas that the program may choose, as they are now."""
+        fixed = self.layout.fixed.places
         return {
-            variant: count - len(self.layout.fixed.places.get(variant, ()))
+            variant: left
             for fill in self.fills
             for phase in fill.phases.values()
             for variant, count in phase.counts.items()
-            if count > len(self.layout.fixed.places.get(variant, ()))
+            if count and (left := count - len(fixed.get(variant, ()))) > 0
         }
 
     def top_up(self) -> None:
@@ -76,13 +80,13 @@ class Filled:
                     shortfalls.append(found)
         return Allocation(replicas, tuple(shortfalls), places, gap, method)
 
-    def _put(self, service: ServiceFill) -> None:
+    def _put(self, service: ServiceFill, placed: Mapping[tuple[ServiceKey, Phase], list[Variant]]) -> None:
         for phase, fill in service.phases.items():
-            options = {option.variant: option for option in fill.demand.options}
-            for variant in sorted({*fill.demand.current, *options}):
+            for variant in sorted(placed.get((service.demand.key, phase), ())):
+                option = next((option for option in fill.demand.options if option.variant == variant), None)
                 entries = (*self.layout.fixed.places.get(variant, ()), *self.placement.places.get(variant, ()))
                 for entry in entries:
-                    service.hold(fill, variant, options.get(variant), entry)
+                    service.hold(fill, variant, option, entry)
                 group = service.groups.get((variant.pool, variant.shape))
                 if group is not None and entries:
                     group.current[phase] = max(0, group.current.get(phase, 0) - len(entries))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from equipoise.api.identity import Phase, ServiceKey, Shape, Variant
@@ -199,7 +200,7 @@ class Layout:
             for choice in unit.choices:
                 key = (choice.variant.pool, choice.variant.shape, None if service.flips else unit.phase)
                 shared.setdefault(key, []).append(choice)
-        for (pool, shape, only), members in sorted(shared.items(), key=lambda item: str(item[0])):
+        for (pool, shape, only), members in sorted(shared.items(), key=lambda item: _text(item[0])):
             phases = [phase for phase, entry in service.phases.items() if not _fixed(entry) and only in (None, phase)]
             variants = tuple(Variant(service.key, phase, pool, shape) for phase in sorted(phases))
             current = sum(service.phases[variant.phase].current.get(variant, 0) for variant in variants)
@@ -208,7 +209,7 @@ class Layout:
     def _add_choices(self, service: ServiceDemand, unit: Unit) -> None:
         entry = unit.demand
         unknown = _fixed(entry)
-        options = sorted(entry.options, key=lambda option: (option.preference, option.variant))
+        options = sorted(entry.options, key=lambda option: (option.preference, option.variant.pool, option.variant.shape))
         ordered = any(option.preference for option in options)
         dearest = max(option.price_usd_per_hour / option.capacity.tokens_per_second for option in options)
         other = service.phases.get(unit.phase.other)
@@ -243,6 +244,12 @@ class Layout:
                     if group is not None and variant.pool == name and (count := gpus // group.width):
                         node.slots[variant] = count
                         group.slots[place] = group.slots.get(place, 0) + count
+
+
+@lru_cache(maxsize=1024)
+def _text(place: tuple[str, Shape, Phase | None]) -> str:
+    """What groups are ordered by; few texts, many services."""
+    return str(place)
 
 
 def _fixed(entry: PhaseDemand) -> bool:

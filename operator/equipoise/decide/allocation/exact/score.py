@@ -33,19 +33,17 @@ class Score:
         return False
 
 
-def slopes() -> list[float]:
-    """Penalty per unit of relative shortfall, eighth by eighth.
-
-    Convex and steep: of two phases (or services) the one that lacks more is helped first, which keeps the larger utilisation
-    low, as filling by water does, and yet stays linear in the program.
-    """
-    return [STEEPER**step for step in range(SEGMENTS)]
+# Penalty per unit of relative shortfall, eighth by eighth. Convex and steep: of two phases (or services) the one that lacks more
+# is helped first, which keeps the larger utilisation low, as filling by water does, and yet stays linear in the program.
+_SLOPES: Final = tuple(STEEPER**step for step in range(SEGMENTS))
 
 
 def penalty(missing_share: float) -> float:
     """What a relative shortfall (0..1) counts."""
-    total, left = 0.0, max(0.0, missing_share - COVERED)
-    for slope in slopes():
+    total, left = 0.0, missing_share - COVERED
+    for slope in _SLOPES:
+        if left <= 0.0:
+            break
         part = min(left, 1.0 / SEGMENTS)
         total += slope * part
         left -= part
@@ -59,17 +57,33 @@ def priorities(layout: Layout) -> list[int]:
 
 def score(layout: Layout, counts: Mapping[Variant, int]) -> Score:
     """Figures of a plan."""
+    numbers = _by_index(layout, counts)
     levels = {priority: place for place, priority in enumerate(priorities(layout))}
     minimums, demands = [0.0] * len(levels), [0.0] * len(levels)
     cost = 0.0
     for unit in layout.units:
         level = levels[layout.priority(unit)]
-        replicas, capacity = totals(unit, counts)
-        minimums[level] += weight(layout, unit) * minimum_missing(unit, replicas)
-        demands[level] += weight(layout, unit) * demand_missing(unit, capacity)
-        cost += sum(counts.get(choice.variant, 0) * choice.price for choice in unit.choices)
-    cost += sum(change_cost(group, [counts.get(choice.variant, 0) for choice in group.choices]) for group in layout.groups)
-    return Score(tuple(minimums), tuple(demands), cost)
+        replicas, capacity, price = totals(unit, numbers)
+        share = weight(layout, unit)
+        minimums[level] += share * minimum_missing(unit, replicas)
+        demands[level] += share * demand_missing(unit, capacity)
+        cost += price
+    changes = 0.0
+    for group in layout.groups:
+        wanted = [numbers[choice.index] for choice in group.choices]
+        if any(wanted):
+            changes += change_cost(group, wanted)
+    return Score(tuple(minimums), tuple(demands), cost + changes)
+
+
+def _by_index(layout: Layout, counts: Mapping[Variant, int]) -> list[int]:
+    """Replicas per choice: a plan names few of them, so each is looked up once, and the rest is none."""
+    numbers = [0] * len(layout.choices)
+    for variant, count in counts.items():
+        choice = layout.by_variant.get(variant)
+        if choice is not None:
+            numbers[choice.index] = count
+    return numbers
 
 
 def weight(layout: Layout, unit: Unit) -> float:
@@ -77,14 +91,15 @@ def weight(layout: Layout, unit: Unit) -> float:
     return 1.0 - TIE * (unit.service + 0.5 * (unit.phase is Phase.DECODE)) / len(layout.services)
 
 
-def totals(unit: Unit, counts: Mapping[Variant, int]) -> tuple[int, float]:
-    """(replicas, tokens per second) of a unit."""
-    replicas, capacity = 0, 0.0
+def totals(unit: Unit, numbers: Sequence[int]) -> tuple[int, float, float]:
+    """(replicas, tokens per second, USD per hour) of a unit, from replicas by index of choice."""
+    replicas, capacity, price = 0, 0.0, 0.0
     for choice in unit.choices:
-        count = counts.get(choice.variant, 0)
-        replicas += count
-        capacity += count * choice.rate
-    return replicas, capacity
+        if count := numbers[choice.index]:
+            replicas += count
+            capacity += count * choice.rate
+            price += count * choice.price
+    return replicas, capacity, price
 
 
 def minimum_missing(unit: Unit, replicas: int) -> float:
@@ -113,7 +128,8 @@ def start_price(choices: Sequence[Choice]) -> float:
 
 def within_limits(layout: Layout, counts: Mapping[Variant, int]) -> bool:
     """Whether a plan keeps every maximum and budget, and starts no phase alone. Room on nodes is not looked at."""
-    sizes = [totals(unit, counts)[0] for unit in layout.units]
+    numbers = _by_index(layout, counts)
+    sizes = [totals(unit, numbers)[0] for unit in layout.units]
     for unit, replicas in zip(layout.units, sizes, strict=True):
         if unit.maximum is not None and replicas > unit.maximum:
             return False
@@ -125,8 +141,8 @@ def within_limits(layout: Layout, counts: Mapping[Variant, int]) -> bool:
         gpus, cost = 0, 0.0
         for unit in layout.by_service[position]:
             for choice in unit.choices:
-                gpus += choice.gpus * counts.get(choice.variant, 0)
-                cost += choice.option.price_usd_per_hour * counts.get(choice.variant, 0)
+                gpus += choice.gpus * numbers[choice.index]
+                cost += choice.option.price_usd_per_hour * numbers[choice.index]
         if service.max_gpus is not None and gpus > max(0, service.max_gpus - layout.fixed_gpus[position]):
             return False
         most = service.max_cost_usd_per_hour
