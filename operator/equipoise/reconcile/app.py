@@ -63,7 +63,7 @@ class EquipoiseApp:
         if raw["metadata"].get("deletionTimestamp"):
             return Result()  # children follow by garbage collection
         try:
-            resource = InferenceService.parse(raw)
+            resource = self._records.parse(key, raw)
         except ValidationError as error:
             # The API server's own validation lets nothing through that cannot be read, unless the CRD is older or newer than
             # this operator. What runs is left alone.
@@ -83,7 +83,7 @@ class EquipoiseApp:
             if raw is None or raw["metadata"].get("deletionTimestamp"):
                 continue
             try:
-                resource = InferenceService.parse(raw)
+                resource = self._records.parse(key, raw)
             except ValidationError:
                 continue  # reported when the key is reconciled
             member = self._admit(key, resource)

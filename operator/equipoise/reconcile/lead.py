@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 Start = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
 
+_SPACING_SECONDS: Final = 0.05  # of two runs of one service: short beside a pod's start, long beside the burst of its events
 _STUCK_SECONDS: Final = 300.0  # a reconcile or a round: beyond all time-outs and retries of their calls
 _LONGEST_ROUND_BACKOFF_SECONDS: Final = 60.0
 
@@ -69,7 +70,11 @@ class Leader:
             kinds_changed=self._on_kind,
         )
         self._queue: WorkQueue[ServiceKey] = WorkQueue(
-            self._reconcile, workers=settings.workers, observer=metrics, on_failure=_log_failure
+            self._reconcile,
+            workers=settings.workers,
+            spacing_seconds=_SPACING_SECONDS,
+            observer=metrics,
+            on_failure=_log_failure,
         )
         self._context = Context(settings, api, self.store, self._events, metrics, clock, self._queue.add)
         self._app: App | None = None
@@ -184,7 +189,7 @@ class Leader:
             self.store.upsert(kind, obj)
 
     def _on_change(self, change: Change) -> None:
-        if self._app is None:
+        if self._app is None or _only_status(change):
             return
         for state in (change.old, change.new):
             if state is not None:
@@ -209,6 +214,15 @@ class Leader:
     def _watch_check(self) -> str | None:
         dead = self._relister.dead_watches()
         return f"silent while lists found changes: {', '.join(map(str, dead))}" if dead else None
+
+
+def _only_status(change: Change) -> bool:
+    """A service of which only the status changed: that is our own report, and no reason to report again."""
+    old, new = change.old, change.new
+    if change.kind != INFERENCE_SERVICE or old is None or new is None:
+        return False
+    names = ("uid", "generation", "labels", "annotations", "deletionTimestamp")
+    return old.get("spec") == new.get("spec") and all(old["metadata"].get(name) == new["metadata"].get(name) for name in names)
 
 
 def _log_failure(key: ServiceKey, error: Exception, delay_seconds: float) -> None:

@@ -16,6 +16,7 @@ from equipoise.fleet.types import Fleet
 from equipoise.observe.types import ServiceObservation
 from equipoise.perf.types import ModelFacts
 from equipoise.reconcile.kube.kinds import DEPLOYMENT, INFERENCE_POOL, POD_MONITOR
+from equipoise.reconcile.kube.protocol import Object
 from equipoise.reconcile.store import Store
 from equipoise.render.names import router_name
 from equipoise.render.options import Rendering, RenderOptions
@@ -42,8 +43,18 @@ class Records:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._records: dict[ServiceKey, Record] = {}
+        self._parsed: dict[ServiceKey, tuple[Object, InferenceService]] = {}
         self.fleet = Fleet(())
         self.metrics_troubles: Mapping[MetricsSource, Reason] = {}
+
+    def parse(self, key: ServiceKey, raw: Object) -> InferenceService:
+        """The resource, read once for each version of it. pydantic's ValidationError where it cannot be read."""
+        known = self._parsed.get(key)
+        if known is not None and known[0] is raw:
+            return known[1]
+        parsed = InferenceService.parse(raw)
+        self._parsed[key] = (raw, parsed)
+        return parsed
 
     def of(self, key: ServiceKey) -> Record:
         """The record of a service; an empty one when nothing is known."""
@@ -68,6 +79,7 @@ class Records:
     def forget(self, key: ServiceKey) -> None:
         """The service is gone."""
         self._records.pop(key, None)
+        self._parsed.pop(key, None)
 
     def services(self) -> set[ServiceKey]:
         """Services with a record."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from equipoise.api import labels
-from equipoise.reconcile.kube.kinds import HORIZONTAL_POD_AUTOSCALER, NODE, POD, REPLICA_SET, Kind
+from equipoise.reconcile.kube.kinds import DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, NODE, POD, REPLICA_SET, Kind
 from equipoise.reconcile.kube.protocol import Object
 
 _METADATA: Final = (
@@ -26,6 +26,7 @@ _METADATA: Final = (
 )
 _NOISE_ANNOTATIONS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 _SHARED_CHARACTERS: Final = 64
+_POD_CONDITIONS: Final = ("Ready", "PodScheduled")
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
@@ -103,10 +104,23 @@ def _pod(obj: Object) -> Object | None:
             kept["spec"][field] = [_pick(container, container_fields) for container in spec[field]]
     kept["status"] = _pick(status, ("phase", "reason", "message", "startTime"))
     if ours:
-        kept["status"] |= _pick(status, ("podIP", "podIPs", "containerStatuses", "initContainerStatuses"))
-        kept["status"]["conditions"] = _conditions(status)
+        kept["status"] |= _pick(status, ("podIP",))
+        kept["status"]["containerStatuses"] = [
+            _pick(item, ("name", "restartCount")) | {"state": _pick(item.get("state"), ("waiting",))}
+            for item in status.get("containerStatuses") or ()
+        ]
+        kept["status"]["conditions"] = [item for item in _conditions(status) if item.get("type") in _POD_CONDITIONS]
     else:
         kept["metadata"].pop("annotations", None)
+    return kept
+
+
+def _deployment(obj: Object) -> Object:
+    """Of the status what says that something fails, and which generation was seen: counts are taken from pods."""
+    kept = _whole(obj)
+    status = obj.get("status") or {}
+    failures = [item for item in _conditions(status) if item.get("type") == "ReplicaFailure"]
+    kept["status"] = _pick(status, ("observedGeneration",)) | ({"conditions": failures} if failures else {})
     return kept
 
 
@@ -133,7 +147,6 @@ def _replica_set(obj: Object) -> Object:
     kept["spec"] = _pick(spec, ("replicas", "selector"))
     template_metadata = _pick((spec.get("template") or {}).get("metadata"), ("labels", "annotations"))
     kept["spec"]["template"] = {"metadata": template_metadata}
-    kept["status"] = obj.get("status") or {}
     return kept
 
 
@@ -146,6 +159,7 @@ def _autoscaler(obj: Object) -> Object:
 
 _SHRINK: Final[Mapping[Kind, Callable[[Object], Object | None]]] = {
     POD: _pod,
+    DEPLOYMENT: _deployment,
     NODE: _node,
     REPLICA_SET: _replica_set,
     HORIZONTAL_POD_AUTOSCALER: _autoscaler,

@@ -84,6 +84,27 @@ def test_a_key_added_while_it_runs_runs_again_afterwards_and_never_twice_at_once
     assert work.overlaps == 0
 
 
+def test_a_burst_of_events_is_one_run_and_the_first_event_of_a_quiet_key_is_answered_at_once() -> None:
+    work = Recorder()
+
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(work, spacing_seconds=0.05)
+        task = asyncio.create_task(queue.run())
+        for _ in range(21):
+            queue.add("a")
+            await asyncio.sleep(0.004)
+        await asyncio.sleep(1.0)
+        queue.add("a")
+        queue.add("b")
+        await asyncio.sleep(1.0)
+        queue.stop()
+        await task
+
+    run_in_virtual_time(main())
+    assert work.times("a") == [0.0, 0.05, 0.1, 1.084]
+    assert work.times("b") == [1.084]
+
+
 def test_workers_share_the_keys_first_come_first_served() -> None:
     work = Recorder(seconds=1.0)
 

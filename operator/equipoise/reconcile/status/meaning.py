@@ -6,7 +6,8 @@ from typing import Any
 
 from equipoise.api.status import InferenceServiceStatus
 
-FIGURES_EVERY_SECONDS = 30.0  # sentences and small figures may lag by this much under load; facts never do
+COUNTS_EVERY_SECONDS = 1.0  # counts of pods that come up or go may lag by this much; verdicts never do
+FIGURES_EVERY_SECONDS = 30.0  # sentences and small figures may lag by this much under load
 
 
 def meaning(status: InferenceServiceStatus) -> dict[str, Any]:
@@ -37,13 +38,31 @@ def meaning(status: InferenceServiceStatus) -> dict[str, Any]:
 _FLOWS = ("demandTokensPerSecond", "neededTokensPerSecond", "capacityTokensPerSecond")
 
 
-def worth_writing(old: InferenceServiceStatus, new: InferenceServiceStatus, seconds_since_write: float) -> bool:
-    """Whether to write `new` over `old`, given how long ago this service's status was last written."""
+def verdicts(status: InferenceServiceStatus) -> dict[str, Any]:
+    """The part of a status that somebody may be waiting for: whether conditions hold, what was decided, for which generation.
+
+    While a service is not Ready, which of its phases already is does not count: pods come up one by one, each would be a write.
+    """
+    data = meaning(status)
+    found = {item["type"]: item["status"] for item in data.get("conditions") or ()}
+    if found.get("Ready") != "True":
+        found = {kind: value for kind, value in found.items() if kind not in ("PrefillReady", "DecodeReady")}
+    kept = ("observedGeneration", "lastDecision", "allocation", "transaction", "endpoint", "revision", "lagging", "memory")
+    return {"conditions": found, **{name: data.get(name) for name in kept}}
+
+
+def write_due_seconds(old: InferenceServiceStatus, new: InferenceServiceStatus, seconds_since_write: float) -> float | None:
+    """In how many seconds `new` is to be written over `old`, given how long ago this service's status was last written.
+
+    0: now. None: not on its own account; figures ride along with the next write, or with a look after their time.
+    """
+    if verdicts(old) != verdicts(new):
+        return 0.0
     if meaning(old) != meaning(new):
-        return True
+        return max(0.0, COUNTS_EVERY_SECONDS - seconds_since_write)
     if _shown(old) == _shown(new):
-        return False  # memory that only ticks rides along with the next write: a restart forgets seconds, not decisions
-    return seconds_since_write >= FIGURES_EVERY_SECONDS
+        return None  # memory that only ticks rides along with the next write: a restart forgets seconds, not decisions
+    return 0.0 if seconds_since_write >= FIGURES_EVERY_SECONDS else None
 
 
 def _shown(status: InferenceServiceStatus) -> dict[str, Any]:

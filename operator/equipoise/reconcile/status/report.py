@@ -20,7 +20,7 @@ from equipoise.reconcile.kube.protocol import Object
 from equipoise.reconcile.record import Record, Records
 from equipoise.reconcile.status.compose import compose, short
 from equipoise.reconcile.status.facts import Facts, phase_facts
-from equipoise.reconcile.status.meaning import worth_writing
+from equipoise.reconcile.status.meaning import write_due_seconds
 from equipoise.reconcile.status.scales import write_scales
 from equipoise.reconcile.status.series import tell_metrics
 from equipoise.reconcile.view.variants import variant_statuses
@@ -47,8 +47,8 @@ class Reporter:
         self._told.pop(key, None)
         self._context.metrics.forget(key)
 
-    async def report(self, key: ServiceKey, resource: InferenceService, world: World, waiting: Sequence[str]) -> None:
-        """Compose the status from what is, and write it if it is worth a write."""
+    async def report(self, key: ServiceKey, resource: InferenceService, world: World, waiting: Sequence[str]) -> float | None:
+        """Compose the status from what is, and write it if it is worth a write; returns when a write that can wait is due."""
         context, record = self._context, self._records.of(key)
         now = context.clock.wall_seconds()
         facts = self._facts(resource, record, world, waiting, now)
@@ -58,7 +58,8 @@ class Reporter:
         self._events(key, resource, record)
         # A new process counts from its first look: taking over is no reason to write.
         since = context.clock.monotonic_seconds() - self._written.setdefault(key, context.clock.monotonic_seconds())
-        if worth_writing(old, new, since):
+        due = write_due_seconds(old, new, since)
+        if due == 0.0:
             body = {
                 "apiVersion": INFERENCE_SERVICE.api_version,
                 "kind": INFERENCE_SERVICE.kind,
@@ -68,13 +69,14 @@ class Reporter:
             try:
                 context.store.upsert(INFERENCE_SERVICE, await context.api.apply_status(body))
             except NotFound:
-                return
-            self._written[key] = context.clock.monotonic_seconds()
+                return None
+            self._written[key], due = context.clock.monotonic_seconds(), None
         await write_scales(context, key, facts)
+        return due
 
     def _latest_status(self, key: ServiceKey, resource: InferenceService) -> InferenceServiceStatus:
         raw = self._context.store.service(key)
-        return InferenceService.parse(raw).status if raw is not None else resource.status
+        return self._records.parse(key, raw).status if raw is not None else resource.status
 
     def _facts(self, resource: InferenceService, record: Record, world: World, waiting: Sequence[str], now: float) -> Facts:
         spec = resource.spec

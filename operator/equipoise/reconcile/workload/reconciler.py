@@ -47,8 +47,7 @@ class WorkloadReconciler:
         uid = resource.metadata.uid
         world = read_world(context.store, key, uid)
         if record.problem is not None or record.allocation is None:
-            await self._reporter.report(key, resource, world, ())
-            return Result()
+            return Result(await self._reporter.report(key, resource, world, ()))
         children = Children(context.api, context.store, uid)
         plan = await self._plan(resource, record, world)
         try:
@@ -60,8 +59,9 @@ class WorkloadReconciler:
             raise
         if children.foreign:
             self._records.note_trouble(key, Reason("NameTaken", "; ".join(children.foreign)))
-        await self._reporter.report(key, resource, read_world(context.store, key, uid), [item.message for item in plan.waiting])
-        return Result(requeue)
+        sentences = [item.message for item in plan.waiting]
+        due = await self._reporter.report(key, resource, read_world(context.store, key, uid), sentences)
+        return Result(min((seconds for seconds in (requeue, due) if seconds is not None), default=None))
 
     async def _plan(self, resource: InferenceService, record: Record, world: World) -> MovePlan:
         return plan_moves(

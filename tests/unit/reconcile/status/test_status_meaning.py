@@ -1,4 +1,4 @@
-"""A status is written at once when its meaning changed, later when only figures did, and never when only memory ticked."""
+"""A status is written at once when a verdict changed, soon for counts, later for figures, never when only memory ticked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from equipoise.decide.memory import PhaseMemory, ServiceMemory
 from equipoise.decide.types import Reason
 from equipoise.reconcile.status.compose import compose
 from equipoise.reconcile.status.facts import Facts
-from equipoise.reconcile.status.meaning import FIGURES_EVERY_SECONDS, worth_writing
+from equipoise.reconcile.status.meaning import COUNTS_EVERY_SECONDS, FIGURES_EVERY_SECONDS, write_due_seconds
 
 NOW = "2026-03-01T12:00:00Z"
 OLD = compose(InferenceServiceStatus(), facts(), NOW)
@@ -25,7 +25,7 @@ def new(found: Facts) -> InferenceServiceStatus:
 
 
 NEWS: dict[str, Callable[[], Facts]] = {
-    "a replica became ready": lambda: facts(prefill=phase_facts(ready=1)),
+    "a phase is not ready any more": lambda: facts(prefill=phase_facts(ready=0)),
     "a move": lambda: facts(decision=flip()),
     "a rule that did not speak before": lambda: facts(decision=decision(reasons=(Reason("CoolingDown", "8 s left"),))),
     "another spec": lambda: facts(generation=4),
@@ -37,34 +37,49 @@ NEWS: dict[str, Callable[[], Facts]] = {
 
 @pytest.mark.parametrize("what", NEWS)
 def test_news_is_written_at_once(what: str) -> None:
-    assert worth_writing(OLD, new(NEWS[what]()), 0.0)
+    assert write_due_seconds(OLD, new(NEWS[what]()), 0.0) == 0.0
+
+
+def test_counts_wait_a_moment_so_that_pods_that_come_up_one_by_one_are_one_write() -> None:
+    two = compose(OLD, facts(prefill=phase_facts(desired=4, ready=2)), NOW)
+    three = compose(two, facts(prefill=phase_facts(desired=4, ready=3)), NOW)
+    assert three.phases.prefill.ready == 3
+    assert write_due_seconds(two, three, 0.25) == COUNTS_EVERY_SECONDS - 0.25
+    assert write_due_seconds(two, three, COUNTS_EVERY_SECONDS) == 0.0
+
+
+def test_which_phase_is_ready_first_waits_until_the_service_is() -> None:
+    starting = compose(OLD, facts(prefill=phase_facts(ready=0), decode=phase_facts(ready=0)), NOW)
+    half = compose(starting, facts(prefill=phase_facts(ready=1), decode=phase_facts(ready=0)), NOW)
+    assert write_due_seconds(starting, half, 0.0) == COUNTS_EVERY_SECONDS
+    assert write_due_seconds(half, new(facts()), 0.0) == 0.0
 
 
 def test_figures_wait_for_their_turn() -> None:
     slower = new(facts(decision=decision(phases={P: figures(P, latency_seconds=0.7), D: figures(D, latency_seconds=0.031)})))
     assert slower.phases.prefill.latency == "700ms"
-    assert not worth_writing(OLD, slower, FIGURES_EVERY_SECONDS - 1.0)
-    assert worth_writing(OLD, slower, FIGURES_EVERY_SECONDS)
+    assert write_due_seconds(OLD, slower, FIGURES_EVERY_SECONDS - 1.0) is None
+    assert write_due_seconds(OLD, slower, FIGURES_EVERY_SECONDS) == 0.0
 
 
 def test_sentences_are_figures_too() -> None:
     reworded = new(facts(decision=decision(reasons=(replace(decision().reasons[0], message="utilisation 0.47"),))))
-    assert not worth_writing(OLD, reworded, 0.0)
-    assert worth_writing(OLD, reworded, FIGURES_EVERY_SECONDS)
+    assert write_due_seconds(OLD, reworded, 0.0) is None
+    assert write_due_seconds(OLD, reworded, FIGURES_EVERY_SECONDS) == 0.0
 
 
 def test_a_countdown_of_a_drain_is_no_news() -> None:
     old = new(facts(waiting=("pod-7 drains: at most 60 s more",)))
     later = compose(old, facts(waiting=("pod-7 drains: at most 59 s more",)), NOW)
-    assert not worth_writing(old, later, 1.0)
+    assert write_due_seconds(old, later, 1.0) is None
 
 
 def test_memory_that_only_ticks_never_causes_a_write() -> None:
     ticking = ServiceMemory(MEMORY.allocation, phases={P: PhaseMemory(short_rounds=2)}, extra={"prefill.demand.level": 950.0})
     ticked = new(facts(decision=decision(memory=ticking)))
     assert ticked.memory != OLD.memory
-    assert not worth_writing(OLD, ticked, 1e6)
+    assert write_due_seconds(OLD, ticked, 1e6) is None
 
 
 def test_a_status_at_rest_is_never_written() -> None:
-    assert not worth_writing(OLD, new(facts()), 1e6)
+    assert write_due_seconds(OLD, new(facts()), 1e6) is None
