@@ -69,7 +69,7 @@ def _plan_rows(table: Table, service: PlannedService) -> None:
 def _trouble(service: PlannedService) -> list[str]:
     lines = [f"{service.key}: {entry.infeasible.message}" for entry in service.phases.values() if entry.infeasible is not None]
     blocked = {phase for phase, entry in service.phases.items() if entry.infeasible is not None}
-    lines += [f"{service.key}: {item.message}" for item in service.shortfalls if item.phase not in blocked]
+    lines += [item.message for item in service.shortfalls if item.phase not in blocked]
     for phase, entry in service.phases.items():
         if entry.variants and entry.attainable_share < 0.945:
             lines.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from equipoise.api import labels
@@ -67,11 +68,16 @@ def variant_of_pod(pod: Mapping[str, Any]) -> Variant | None:
     service, component, pool, shape = (found.get(name) for name in (labels.SERVICE, labels.COMPONENT, labels.POOL, labels.SHAPE))
     if not (service and pool and shape) or component not in {phase.value for phase in Phase}:
         return None
+    return _variant(metadata.get("namespace", ""), service, component, pool, shape)
+
+
+@lru_cache(maxsize=65_536)
+def _variant(namespace: str, service: str, component: str, pool: str, shape: str) -> Variant | None:
+    """Every pass reads every pod's labels; there are far fewer variants than pods."""
     try:
-        parsed = Shape.parse(shape)
+        return Variant(ServiceKey(namespace, service), Phase(component), pool, Shape.parse(shape))
     except ValueError:
         return None
-    return Variant(ServiceKey(metadata.get("namespace", ""), service), Phase(component), pool, parsed)
 
 
 def engine_pod(pod: Mapping[str, Any]) -> EnginePod | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from equipoise.reconcile.kube.errors import Conflict, KindNotServed
 from equipoise.reconcile.kube.kinds import (
@@ -49,11 +48,16 @@ class Children:
     foreign: list[str] = field(default_factory=list)  # names that somebody else holds, as sentences
 
     async def apply(self, wanted: Iterable[Object]) -> int:
-        """Apply what differs from the store, kind by kind, those of one kind at once; returns the number of writes."""
-        writes = 0
-        for _, group in groupby(sorted(wanted, key=_order), key=kind_of):
-            writes += sum(await asyncio.gather(*(self._apply(obj) for obj in group)))
-        return writes
+        """Apply what differs from the store, all at once, workloads sent first; returns the number of writes.
+
+        No child needs another one to be accepted: what a pod needs before it starts (its account) it waits for. When some fail
+        the others are still written, and the first failure is raised.
+        """
+        found = await asyncio.gather(*(self._apply(obj) for obj in sorted(wanted, key=_order)), return_exceptions=True)
+        for item in found:
+            if isinstance(item, BaseException):
+                raise item
+        return sum(item for item in found if isinstance(item, int))
 
     async def _apply(self, obj: Object) -> int:
         kind = kind_of(obj)
