@@ -82,7 +82,8 @@ def _place_held(fills: list[ServiceFill]) -> dict[tuple[ServiceKey, Phase], int]
 def _place_minimum(service: ServiceFill) -> None:
     """Minimum replicas. A first replica of one phase without one of the other serves nothing: then neither is started anew."""
     before = {phase: fill.replicas for phase, fill in service.phases.items()}
-    lacking = [fill for fill in service.phases.values() if fill.replicas == 0 and fill.demand.minimum > 0]
+    free = [fill for fill in service.phases.values() if not fill.demand.held]
+    lacking = [fill for fill in free if fill.replicas == 0 and fill.demand.minimum > 0]
     failed = [fill for fill in lacking if not service.add_one(fill)]
     if failed:
         for phase, fill in service.phases.items():
@@ -91,7 +92,7 @@ def _place_minimum(service: ServiceFill) -> None:
                 service.drop_one(fill, option)
                 fill.alone = True
         return
-    for fill in service.phases.values():
+    for fill in free:
         while fill.replicas < fill.demand.minimum and service.add_one(fill):
             pass
 
