@@ -167,7 +167,7 @@ def merge(units: Iterable[Unit]) -> list[Gift]:
 
 
 def within_floors(units: list[Unit]) -> list[Unit]:
-    """As many gifts as leave every phase its minimum, and at least one replica."""
+    """As many gifts as leave every phase its minimum of replicas that serve, and at least one: one that starts answers nobody."""
     kept: list[Unit] = []
     given: dict[tuple[ServiceKey, Phase], int] = {}
     for unit in units:
@@ -175,7 +175,10 @@ def within_floors(units: list[Unit]) -> list[Unit]:
             place = (gift.donor.service, gift.donor.phase)
             given[place] = given.get(place, 0) + gift.donors
         states = {(gift.donor.service, gift.donor.phase): gift.owner.phases[gift.donor.phase] for gift in unit}
-        if any(state.replicas() - given[place] < max(1, state.floor) for place, state in states.items()):
+        if any(
+            min(state.replicas(), sum(state.ready.values())) - given[place] < max(1, state.floor)
+            for place, state in states.items()
+        ):
             break
         kept.append(unit)
     return kept
