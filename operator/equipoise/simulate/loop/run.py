@@ -36,6 +36,8 @@ def run(world: World, policy: Policy, seed: int = 0) -> RunResult:
         if collecting:
             gc.enable()
     spent = process_time() - started
+    # What is still being answered is played to its end, for the score; hardware is paid for up to the end of the world.
+    gpu_seconds, cost_usd = dict(hardware.gpu_seconds), hardware.cost_usd
     for service in services.values():
         service.finish(_AFTERWARDS_SECONDS)
     result = RunResult(
@@ -43,8 +45,8 @@ def run(world: World, policy: Policy, seed: int = 0) -> RunResult:
         seed=seed,
         seconds=world.seconds,
         scores={key: service.score for key, service in services.items()},
-        gpu_hours={pool: seconds / 3600.0 for pool, seconds in hardware.gpu_seconds.items()},
-        cost_usd=hardware.cost_usd,
+        gpu_hours={pool: seconds / 3600.0 for pool, seconds in gpu_seconds.items()},
+        cost_usd=cost_usd,
         flips=sum(service.pods.moves.flips for service in services.values()),
         starts=sum(service.pods.moves.starts for service in services.values()),
         stops=sum(service.pods.moves.stops for service in services.values()),
