@@ -11,7 +11,7 @@ export PYTHONPATH := deploy/local
 UV_LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --quiet --no-config
 
-.PHONY: help setup demo test test-fast e2e lint format crds docs bench bench-plan bench-control lock clean
+.PHONY: help setup demo test test-fast lint format crds docs bench bench-plan bench-control lock clean
 
 help: ## what can be done here
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'

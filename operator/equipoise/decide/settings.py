@@ -1,4 +1,4 @@
-"""Figures of the control law, each with its reason and source. An operator may override any of them by name."""
+"""Figures of the control law, each with its reason and source. Callers of decide() may override any of them by name."""
 
 from __future__ import annotations
 
