@@ -4,14 +4,15 @@ Nothing here remembers a step: each call looks at what is and says what is missi
 writes and the next call goes on from there. The order inside one plan matters and is fixed:
 
 1. `first_counts`: receivers of flips up (an adopted pod must find room, or the ReplicaSet deletes a ready one), grows;
-2. `adoptions`: running pods change Deployment by their labels;
+2. `adoptions`: running pods change Deployment by their labels, once the receiver's ReplicaSet has heard of its count (`heard`);
 3. `undrains`, `drains`: back into routing, out of routing;
 4. `final_counts`: donors of flips down, and drained pods let go; each only when the ReplicaSet is known to have seen why.
 
 Verified against the real controllers: any other order of 1, 2 and 4 deletes a pod that serves. A ReplicaSet controller hears of
-pods and of counts by two watches that may overtake each other: a count that is lowered right after a label deletes a pod that
-serves, now and then. So a donor keeps its count until its ReplicaSet has let the flipped pod go (`unreleased`), and a drained pod
-is marked in one pass and its count lowered in a later one.
+pods and of counts by two watches that may overtake each other: a label right after a raised count, or a count that is lowered
+right after a label, deletes a pod that serves, now and then. So a label waits for the receiver's ReplicaSet to know its count, a
+donor keeps its count until its ReplicaSet has let the flipped pod go (`unreleased`), and a drained pod is marked in one pass and
+its count lowered in a later one.
 """
 
 from __future__ import annotations
@@ -137,19 +138,24 @@ def _by_variant(pods: Sequence[EnginePod]) -> dict[Variant, list[EnginePod]]:
 def _adoptions(given: MoveInput, pods: Mapping[Variant, Sequence[EnginePod]]) -> tuple[Adoption, ...]:
     """Surplus running pods of one phase that the other phase of the same pool and shape lacks.
 
-    Pods are counted, not the Deployments' wishes: after a crash between "receiver up" and "label", the receiver already
-    asks for the replica but has no bound pod for it, and the flip is found again.
+    Pods that are ready are counted, not the Deployments' wishes: after a crash between "receiver up" and "label", the receiver
+    already asks for the replica but has no ready pod for it, and the flip is found again. A pod that still starts is no reason
+    to let a ready one go instead of flipping it: once the flipped one has come, the ReplicaSet gives up one that is not ready.
     """
     result: list[Adoption] = []
     for receiver in sorted(given.allocation):
         donor = receiver.with_phase(receiver.phase.other)
-        lacking = given.allocation[receiver] - sum(pod.bound and not pod.terminating for pod in pods.get(receiver, ()))
+        lacking = given.allocation[receiver] - sum(_stays(pod) for pod in pods.get(receiver, ()))
         able = [pod for pod in pods.get(donor, ()) if pod.serving and pod.bound and _same_revision(given, pod, receiver)]
         surplus = len(able) - given.allocation.get(donor, 0)
         count = min(lacking, surplus)
         if count > 0:
             result += [Adoption(pod, receiver) for pod in by_least_loss(able)[:count]]
     return tuple(result)
+
+
+def _stays(pod: EnginePod) -> bool:
+    return pod.bound and pod.ready and not pod.terminating
 
 
 def _without_released(pods: Sequence[EnginePod], live: int) -> list[EnginePod]:

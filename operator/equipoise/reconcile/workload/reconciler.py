@@ -13,6 +13,7 @@ from equipoise.decide.types import Reason
 from equipoise.reconcile.contract import Context
 from equipoise.reconcile.kube.errors import Conflict, Forbidden, Invalid
 from equipoise.reconcile.moves.drained import idle_pods
+from equipoise.reconcile.moves.heard import has_room
 from equipoise.reconcile.moves.perform import adopt, relabel
 from equipoise.reconcile.moves.plan import MoveInput, MovePlan, plan_moves
 from equipoise.reconcile.queue import Result
@@ -22,8 +23,10 @@ from equipoise.reconcile.workload.children import Children
 from equipoise.reconcile.workload.unchanged import Unchanged
 from equipoise.reconcile.workload.world import World, read_world
 from equipoise.render import compose
+from equipoise.render.names import deployment_name
 
 _DRAIN_LOOK_SECONDS: Final = 1.0  # a draining engine tells nobody when it is empty: look again
+_COUNT_SECONDS: Final = 0.05  # from a Deployment's count to its ReplicaSet's: some milliseconds on an idle control plane
 _REPLICA_SET_SECONDS: Final = 0.2  # a new Deployment's ReplicaSet follows at once; its event usually comes first
 
 
@@ -96,6 +99,8 @@ class WorkloadReconciler:
         adopted = True
         if plan.adoptions:
             hashes = read_world(store, resource.key, resource.metadata.uid).template_hashes
+            if not await self._room_for(plan, hashes):
+                return _COUNT_SECONDS
             for adoption in plan.adoptions:
                 adopted = await adopt(context.api, store, adoption, hashes, now) and adopted
         await relabel(context.api, store, plan, now)
@@ -105,6 +110,15 @@ class WorkloadReconciler:
         if not adopted or plan.adoptions or plan.releases:
             return _REPLICA_SET_SECONDS  # their ReplicaSets hear of it; counts fall in the next pass
         return _DRAIN_LOOK_SECONDS if plan.waiting or plan.drains else None
+
+    async def _room_for(self, plan: MovePlan, hashes: Mapping[Variant, str]) -> bool:
+        """Whether every receiver's ReplicaSet knows that it will have more pods (`moves.heard`)."""
+        for receiver in sorted({item.receiver for item in plan.adoptions}):
+            mark, count = hashes.get(receiver), plan.first_counts[receiver]
+            name, namespace = deployment_name(receiver), receiver.service.namespace
+            if mark is None or not await has_room(self._context.api, namespace, name, mark, count):
+                return False
+        return True
 
     async def _settle(
         self, resource: InferenceService, counts: Mapping[Variant, int], children: Children, *, prune: bool
