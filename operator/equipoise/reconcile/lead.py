@@ -18,6 +18,7 @@ from equipoise.reconcile.kube.errors import ApiError, Fenced
 from equipoise.reconcile.kube.kinds import INFERENCE_SERVICE, Kind
 from equipoise.reconcile.kube.protocol import KubeApi, Object
 from equipoise.reconcile.logs import about, hush_kopf
+from equipoise.reconcile.matters import look_after_seconds
 from equipoise.reconcile.metrics import Metrics
 from equipoise.reconcile.queue import Result, WorkQueue
 from equipoise.reconcile.relist import Relister
@@ -189,12 +190,12 @@ class Leader:
             self.store.upsert(kind, obj)
 
     def _on_change(self, change: Change) -> None:
-        if self._app is None or _only_status(change):
+        after = None if change.ours else look_after_seconds(change)
+        if self._app is None or after is None:
             return
-        for state in (change.old, change.new):
-            if state is not None:
-                for key in self._app.affected_keys(change.kind, state):
-                    self._queue.add(key)
+        keys = {key for state in (change.old, change.new) if state for key in self._app.affected_keys(change.kind, state)}
+        for key in keys:
+            self._queue.add(key, after_seconds=after)
         if change.kind == INFERENCE_SERVICE and change.new is None and change.old is not None:
             metadata = change.old["metadata"]
             self._metrics.forget(ServiceKey(metadata["namespace"], metadata["name"]))
@@ -214,15 +215,6 @@ class Leader:
     def _watch_check(self) -> str | None:
         dead = self._relister.dead_watches()
         return f"silent while lists found changes: {', '.join(map(str, dead))}" if dead else None
-
-
-def _only_status(change: Change) -> bool:
-    """A service of which only the status changed: that is our own report, and no reason to report again."""
-    old, new = change.old, change.new
-    if change.kind != INFERENCE_SERVICE or old is None or new is None:
-        return False
-    names = ("uid", "generation", "labels", "annotations", "deletionTimestamp")
-    return old.get("spec") == new.get("spec") and all(old["metadata"].get(name) == new["metadata"].get(name) for name in names)
 
 
 def _log_failure(key: ServiceKey, error: Exception, delay_seconds: float) -> None:

@@ -7,7 +7,7 @@ Everything runs on one event loop; nothing here waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from equipoise.api.identity import ServiceKey
@@ -24,11 +24,12 @@ ObjectKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One object came (`old` None), changed, or went (`new` None)."""
+    """One object came (`old` None), changed, or went (`new` None). `ours`: seen in the answer to our own write."""
 
     kind: Kind
     old: Object | None
     new: Object | None
+    ours: bool = False
 
 
 Listener = Callable[[Change], None]
@@ -54,6 +55,11 @@ class Store:
     def upsert(self, kind: Kind, obj: Object) -> bool:
         """Take in an event's object or a write's answer; False when it changes nothing or is older than what is here."""
         return self._tell(kind, self._table(kind).upsert(obj))
+
+    def wrote(self, kind: Kind, obj: Object) -> bool:
+        """Take in the answer to a write of a pass that needs no further look for it."""
+        change = self._table(kind).upsert(obj)
+        return self._tell(kind, replace(change, ours=True) if change is not None else None)
 
     def remove(self, kind: Kind, obj: Object) -> bool:
         """Take in a deletion."""

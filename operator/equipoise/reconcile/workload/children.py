@@ -46,6 +46,7 @@ class Children:
     store: Store
     owner_uid: str
     foreign: list[str] = field(default_factory=list)  # names that somebody else holds, as sentences
+    written: dict[tuple[str, str], Object] = field(default_factory=dict)  # by kind and name: what the API server made of it
 
     async def apply(self, wanted: Iterable[Object]) -> int:
         """Apply what differs from the store, all at once, workloads sent first; returns the number of writes.
@@ -65,9 +66,11 @@ class Children:
         if live is not None and (self._is_foreign(kind, live) or not differs(obj, live)):
             return 0
         try:
-            self.store.upsert(kind, await self.api.apply(obj))
+            answer = await self.api.apply(obj)
         except KindNotServed:
             return 0  # an optional kind that went between the look and the write; its return is noticed
+        self.store.wrote(kind, answer)
+        self.written[kind.kind, answer["metadata"]["name"]] = answer
         return 1
 
     async def prune(self, keep: Sequence[Object], kept_names: frozenset[str] = frozenset()) -> int:

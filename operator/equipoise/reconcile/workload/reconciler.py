@@ -129,13 +129,15 @@ class WorkloadReconciler:
         seen = self._unchanged.look(resource, counts, pools)
         if self._unchanged.is_clean(key, seen):
             return
+        children.written.clear()
         rendering = compose(resource, resource.metadata.uid, counts, pools, records.render_options(resource, counts))
         records.note_problems(key, rendering)
-        writes = await children.apply(rendering.children)
-        if prune and not rendering.refused:
-            writes += await children.prune(rendering.children, rendering.kept)
-        if prune and not writes and not children.foreign:
-            self._unchanged.note(key, seen)
+        await children.apply(rendering.children)
+        if not prune:
+            return
+        deletions = 0 if rendering.refused else await children.prune(rendering.children, rendering.kept)
+        if not deletions and not children.foreign:
+            self._unchanged.note(key, seen, children.written)
 
 
 def _kept(counts: Mapping[Variant, int], world: World, *, flips: bool) -> dict[Variant, int]:

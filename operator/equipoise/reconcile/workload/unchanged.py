@@ -42,9 +42,13 @@ class Unchanged:
         """Whether a pass over exactly this found nothing to do."""
         return self._clean.get(key) == seen
 
-    def note(self, key: ServiceKey, seen: Seen) -> None:
-        """A pass over this found nothing to do."""
-        self._clean[key] = seen
+    def note(self, key: ServiceKey, seen: Seen, written: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
+        """A pass over this has nothing left to do after what it wrote, as the API server answered.
+
+        The answers, not what is there by now: an edit by another hand right after our write must not pass for ours.
+        """
+        asked, children = seen
+        self._clean[key] = asked, children | {name: _mark(child) for name, child in written.items()}
 
     def forget(self, key: ServiceKey) -> None:
         """The service is gone, or must be looked at anew."""
@@ -52,8 +56,12 @@ class Unchanged:
 
 
 def _mark(child: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Changes with everything that `differs` could see. A generation counts changes of spec; status does not matter here."""
+    """Changes with everything that `differs` could see. A generation counts changes of spec; status does not matter here.
+
+    Nor do the Deployment controller's own annotations: its first one follows each new Deployment.
+    """
     metadata = child["metadata"]
+    annotations = metadata.get("annotations") or {}
     version = metadata.get("generation") or metadata.get("resourceVersion")
     gone = metadata.get("deletionTimestamp")
     return (
@@ -61,7 +69,7 @@ def _mark(child: Mapping[str, Any]) -> tuple[Any, ...]:
         version,
         gone,
         metadata.get("labels"),
-        metadata.get("annotations"),
+        {name: value for name, value in annotations.items() if not name.startswith("deployment.kubernetes.io/")},
         metadata.get("ownerReferences"),
     )
 
