@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from equipoise.api.identity import Phase
 from equipoise.reconcile.kube.errors import Conflict, KindNotServed
 from equipoise.reconcile.kube.kinds import (
     DEPLOYMENT,
@@ -45,6 +46,7 @@ class Children:
     api: KubeApi
     store: Store
     owner_uid: str
+    unsettled: frozenset[Phase] = frozenset()  # phases whose budget and addresses can wait (`late`)
     foreign: list[str] = field(default_factory=list)  # names that somebody else holds, as sentences
     written: dict[tuple[str, str], Object] = field(default_factory=dict)  # by kind and name: what the API server made of it
 

@@ -20,6 +20,7 @@ from equipoise.reconcile.queue import Result
 from equipoise.reconcile.record import Record, Records
 from equipoise.reconcile.status.report import Reporter
 from equipoise.reconcile.workload.children import Children
+from equipoise.reconcile.workload.late import SETTLED_SECONDS, unsettled_phases, without_late
 from equipoise.reconcile.workload.unchanged import Unchanged
 from equipoise.reconcile.workload.world import World, read_world
 from equipoise.render import compose
@@ -51,7 +52,8 @@ class WorkloadReconciler:
         world = read_world(context.store, key, uid)
         if record.problem is not None or record.allocation is None:
             return Result(await self._reporter.report(key, resource, world, ()))
-        children = Children(context.api, context.store, uid)
+        unsettled = unsettled_phases(world.pods, context.clock.wall_seconds())
+        children = Children(context.api, context.store, uid, unsettled)
         plan = await self._plan(resource, record, world)
         try:
             requeue = await self._carry_out(resource, record, world, plan, children)
@@ -64,7 +66,8 @@ class WorkloadReconciler:
             self._records.note_trouble(key, Reason("NameTaken", "; ".join(children.foreign)))
         sentences = [item.message for item in plan.waiting]
         due = await self._reporter.report(key, resource, read_world(context.store, key, uid), sentences)
-        return Result(min((seconds for seconds in (requeue, due) if seconds is not None), default=None))
+        settling = SETTLED_SECONDS if any(pod.ready and pod.variant.phase in children.unsettled for pod in world.pods) else None
+        return Result(min((seconds for seconds in (requeue, due, settling) if seconds is not None), default=None))
 
     async def _plan(self, resource: InferenceService, record: Record, world: World) -> MovePlan:
         return plan_moves(
@@ -126,13 +129,13 @@ class WorkloadReconciler:
         """Make the children as `counts` say; does nothing at all when a pass over exactly this found nothing to do."""
         key, records = resource.key, self._records
         pools = {pool.name: pool for pool in records.fleet.pools}
-        seen = self._unchanged.look(resource, counts, pools)
+        seen = self._unchanged.look(resource, counts, pools, children.unsettled)
         if self._unchanged.is_clean(key, seen):
             return
         children.written.clear()
         rendering = compose(resource, resource.metadata.uid, counts, pools, records.render_options(resource, counts))
         records.note_problems(key, rendering)
-        await children.apply(rendering.children)
+        await children.apply(without_late(rendering.children, self._context.store, key, children.unsettled))
         if not prune:
             return
         deletions = 0 if rendering.refused else await children.prune(rendering.children, rendering.kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from equipoise.api.identity import ServiceKey, Variant
+from equipoise.api.identity import Phase, ServiceKey, Variant
 from equipoise.api.service import InferenceService
 from equipoise.fleet.types import Pool
 from equipoise.reconcile.record import served_kinds
@@ -22,14 +22,21 @@ class Unchanged:
         self._store = store
         self._clean: dict[ServiceKey, Seen] = {}
 
-    def look(self, resource: InferenceService, counts: Mapping[Variant, int], pools: Mapping[str, Pool]) -> Seen:
-        """All that rendering and comparing depend on: spec, counts, pools, optional kinds, and the children themselves."""
+    def look(
+        self,
+        resource: InferenceService,
+        counts: Mapping[Variant, int],
+        pools: Mapping[str, Pool],
+        unsettled: frozenset[Phase] = frozenset(),
+    ) -> Seen:
+        """All that rendering and comparing depend on: spec, counts, pools, optional kinds, what can wait, and the children."""
         asked = (
             resource.metadata.uid,
             resource.metadata.generation,
             tuple(sorted(counts.items())),
             tuple(_pool(pools[name]) for name in sorted({variant.pool for variant in counts} & pools.keys())),
             served_kinds(self._store),
+            unsettled,
         )
         children = {
             (kind.kind, child["metadata"]["name"]): _mark(child)
