@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from equipoise.api.conditions import ConditionType
 from equipoise.api.status import InferenceServiceStatus
 
 COUNTS_EVERY_SECONDS = 1.0  # counts of pods that come up or go may lag by this much; verdicts never do
@@ -13,7 +14,8 @@ FIGURES_EVERY_SECONDS = 30.0  # sentences and small figures may lag by this much
 def meaning(status: InferenceServiceStatus) -> dict[str, Any]:
     """The part of a status whose change is news: no sentences, no latencies, no counters of rounds."""
     data = status.to_dict()
-    for condition in data.get("conditions") or ():
+    data["conditions"] = [item for item in data.get("conditions") or () if not _waits_for_news(item)]
+    for condition in data["conditions"]:
         condition.pop("message", None)
         condition.pop("lastTransitionTime", None)
     decision = data.get("lastDecision") or {}
@@ -33,6 +35,11 @@ def meaning(status: InferenceServiceStatus) -> dict[str, Any]:
     for figure in ("summary", "goodput"):
         data.pop(figure, None)
     return data
+
+
+def _waits_for_news(condition: dict[str, Any]) -> bool:
+    """That metrics are there, or were not looked for yet, nobody waits for; that they are missing is news, and that they are back."""
+    return bool(condition.get("type") == ConditionType.METRICS_AVAILABLE and condition.get("status") != "False")
 
 
 _FLOWS = ("demandTokensPerSecond", "neededTokensPerSecond", "capacityTokensPerSecond")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.reconcile.status.facts import D, P, decision, facts, figures, flip, phase_facts
 
+from equipoise.api.conditions import Condition, ConditionType
 from equipoise.api.status import InferenceServiceStatus
 from equipoise.decide.memory import PhaseMemory, ServiceMemory
 from equipoise.decide.types import Reason
@@ -83,3 +84,15 @@ def test_memory_that_only_ticks_never_causes_a_write() -> None:
 
 def test_a_status_at_rest_is_never_written() -> None:
     assert write_due_seconds(OLD, new(facts()), 1e6) is None
+
+
+def test_metrics_that_are_there_are_no_news_but_their_loss_and_return_are() -> None:
+    def told(status: str) -> InferenceServiceStatus:
+        kept = tuple(item for item in OLD.conditions if item.type != ConditionType.METRICS_AVAILABLE)
+        mine = Condition(type=ConditionType.METRICS_AVAILABLE, status=status, reason="Seen", message="", observed_generation=3)
+        return OLD.model_copy(update={"conditions": (*kept, mine)})
+
+    assert write_due_seconds(told("Unknown"), told("True"), 0.0) is None
+    assert write_due_seconds(told("Unknown"), told("True"), FIGURES_EVERY_SECONDS) == 0.0
+    assert write_due_seconds(told("True"), told("False"), 0.0) == 0.0
+    assert write_due_seconds(told("False"), told("True"), 0.0) == 0.0
