@@ -38,7 +38,7 @@ def meaning(status: InferenceServiceStatus) -> dict[str, Any]:
 
 
 def _waits_for_news(condition: dict[str, Any]) -> bool:
-    """That metrics are there, or were not looked for yet, nobody waits for; that they are missing is news, and that they are back."""
+    """Nobody waits to hear that metrics are there or were not looked for yet; that they are missing, or back, is news."""
     return bool(condition.get("type") == ConditionType.METRICS_AVAILABLE and condition.get("status") != "False")
 
 
