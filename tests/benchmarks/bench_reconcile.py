@@ -1,6 +1,10 @@
 """A hundred services created, updated and deleted at five per second, beside the floor: bare pairs of Deployments.
 
-Prints a table and writes build/bench/reconcile.json; both are measured in the same run. Real: API server, controllers,
+The floor is what Kubernetes alone takes for the same pods: the driver writes the very Deployments that Equipoise renders, without
+an operator's label. The floor of small Deployments (one container, one argument) is shown beside it: the larger a template, the
+longer the API server and the controllers take for each of its copies.
+
+Prints a table and writes build/bench/reconcile.json; all are measured in the same run. Real: API server, controllers,
 scheduler, Helm, the operator with the chart's rights. Emulated: kubelets (KWOK), whose pods are ready at once, so that what
 is measured is the control plane and the operator.
 Absolute times vary between machines: read the ratios.
@@ -10,63 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from statistics import quantiles
 from typing import Any
 
-import aiohttp
-
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "deploy" / "local"))
+sys.path[:0] = [str(ROOT), str(ROOT / "deploy" / "local")]
+
+from tests.benchmarks.control_plane import PER_SECOND, SETTLE_SECONDS, Client, Ready, paced, percentiles, settled  # noqa: E402
 
 from equipoise_stage import Stage  # noqa: E402
 from local_cluster import ClusterOptions, LocalCluster, audited_requests  # noqa: E402
 
 SERVICES = 100
-PER_SECOND = 5.0
 NAMESPACE = "bench"
-SETTLE_SECONDS = 60.0
+ARGUMENT = "--a=0"
+LABEL = "app.kubernetes.io/managed-by"
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 API = "/apis/equipoise.dev/v1alpha1/namespaces/" + NAMESPACE + "/inferenceservices"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/" + NAMESPACE + "/deployments"
-
-
-class Client:
-    """A bare HTTP client of the API server, so that the driver itself costs little."""
-
-    def __init__(self, cluster: LocalCluster) -> None:
-        context = ssl.create_default_context(cafile=str(cluster.ca_file))
-        self._url = cluster.server_url
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context), headers={"Authorization": f"Bearer {cluster.admin_token}"}
-        )
-
-    async def send(
-        self, verb: str, path: str, body: object | None = None, content_type: str = "application/json"
-    ) -> dict[str, Any]:
-        async with self._session.request(
-            verb, self._url + path, data=None if body is None else json.dumps(body), headers={"Content-Type": content_type}
-        ) as answer:
-            text = await answer.text()
-            if answer.status >= 400:
-                raise RuntimeError(f"{verb} {path}: {answer.status} {text[:300]}")
-            return dict(json.loads(text))
-
-    async def watch(self, path: str, seen: Callable[[dict[str, Any]], None]) -> None:
-        version = (await self.send("GET", path))["metadata"]["resourceVersion"]
-        url = f"{self._url}{path}?watch=true&resourceVersion={version}&timeoutSeconds=3600"
-        timeout = aiohttp.ClientTimeout(total=None)
-        async with self._session.get(url, timeout=timeout, read_bufsize=2**22) as answer:
-            async for line in answer.content:
-                seen(json.loads(line))
-
-    async def close(self) -> None:
-        await self._session.close()
 
 
 def service(number: int, argument: str) -> dict[str, Any]:
@@ -84,8 +53,12 @@ def service(number: int, argument: str) -> dict[str, Any]:
     }
 
 
-def bare_pair(number: int, argument: str) -> list[dict[str, Any]]:
-    """The floor: the same two Deployments, written by the driver."""
+Pair = Callable[[int, str], list[dict[str, Any]]]
+"""The two Deployments of one floor number, with one engine argument."""
+
+
+def small_pair(number: int, argument: str) -> list[dict[str, Any]]:
+    """The smallest floor: two Deployments with as many pods and next to nothing in their templates."""
     result = []
     for phase, replicas in (("prefill", 1), ("decode", 2)):
         name = f"bare-{number:03d}-{phase}"
@@ -108,70 +81,43 @@ def bare_pair(number: int, argument: str) -> list[dict[str, Any]]:
     return result
 
 
-class Ready:
-    """Waits for objects to be ready on a wanted generation, from a watch."""
-
-    def __init__(self) -> None:
-        self.at: dict[tuple[str, int], float] = {}
-        self._gone: dict[str, float] = {}
-
-    def service(self, event: dict[str, Any]) -> None:
-        obj = event["object"]
-        name, generation = obj["metadata"]["name"], obj["metadata"]["generation"]
-        found = {c["type"]: c for c in obj.get("status", {}).get("conditions", ())}
-        ready, progressing = found.get("Ready"), found.get("Progressing")
-        if ready is None or progressing is None:
-            return
-        if ready["status"] == "True" and ready.get("observedGeneration") == generation and progressing["status"] == "False":
-            self.at.setdefault((name, generation), time.monotonic())
-
-    def deployment(self, event: dict[str, Any]) -> None:
-        obj = event["object"]
-        status, spec = obj.get("status", {}), obj["spec"]
-        current = status.get("observedGeneration") == obj["metadata"]["generation"]
-        full = (
-            status.get("availableReplicas", 0)
-            == spec["replicas"]
-            == status.get("updatedReplicas", 0)
-            == status.get("replicas", 0)
-        )
-        if current and full:
-            self.at.setdefault((obj["metadata"]["name"], obj["metadata"]["generation"]), time.monotonic())
-
-
-async def paced(count: int, step: Callable[[int], Coroutine[Any, Any, None]]) -> list[float]:
-    """Start `step` for each number at the rate; returns when each was submitted."""
-    submitted: list[float] = []
-    tasks: list[asyncio.Task[None]] = []
-    begin = time.monotonic()
-    for number in range(count):
-        await asyncio.sleep(max(0.0, begin + number / PER_SECOND - time.monotonic()))
-        submitted.append(time.monotonic())
-        tasks.append(asyncio.create_task(step(number)))
-    await asyncio.gather(*tasks)
-    return submitted
-
-
-async def settled(count: int, found: Callable[[], int]) -> None:
+async def rendered_pair(client: Client) -> Pair:
+    """The floor: the Deployments that the operator makes of one service, copied under names of their own, owned by nobody."""
+    await client.send("POST", API, service(0, ARGUMENT))
+    made: list[dict[str, Any]] = []
     deadline = time.monotonic() + SETTLE_SECONDS
-    while found() < count and time.monotonic() < deadline:
-        await asyncio.sleep(0.05)
+    while len(made) < 2 and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+        made = (await client.send("GET", DEPLOYMENTS))["items"]
+    await client.send("DELETE", f"{API}/service-000")
+
+    def pair(number: int, argument: str) -> list[dict[str, Any]]:
+        result = []
+        for source in made:
+            text = json.dumps({"spec": source["spec"]}).replace(ARGUMENT, argument).replace('"equipoise"', '"floor"')
+            copied = json.loads(text)
+            name = f"bare-{number:03d}-{source['metadata']['labels']['app.kubernetes.io/component']}"
+            copied["spec"]["selector"] = {"matchLabels": {"app": name}}
+            copied["spec"]["template"]["metadata"]["labels"]["app"] = name
+            metadata = {"name": name, "namespace": NAMESPACE, "labels": {**source["metadata"]["labels"], LABEL: "floor"}}
+            metadata["annotations"] = {
+                k: v for k, v in source["metadata"]["annotations"].items() if k.startswith("equipoise.dev/")
+            }
+            result.append({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, **copied})
+        return result
+
+    return pair
 
 
-def percentiles(values: list[float]) -> dict[str, float]:
-    cuts = quantiles(values, n=100, method="inclusive") if len(values) > 1 else values * 99
-    return {"p50_seconds": round(cuts[49], 4), "p99_seconds": round(cuts[98], 4), "count": len(values)}
-
-
-async def run_floor(client: Client) -> dict[str, Any]:
+async def run_floor(client: Client, pair_of: Pair) -> dict[str, Any]:
     ready = Ready()
     watch = asyncio.create_task(client.watch(DEPLOYMENTS, ready.deployment))
     await asyncio.sleep(0.5)
     result = {}
-    for step, generation, argument in (("create", 1, "--a"), ("update", 2, "--b")):
+    for step, generation, argument in (("create", 1, "--a=1"), ("update", 2, "--b=1")):
 
         async def submit(number: int, generation: int = generation, argument: str = argument) -> None:
-            for obj in bare_pair(number, argument):
+            for obj in pair_of(number, argument):
                 if generation == 1:
                     await client.send("POST", DEPLOYMENTS, obj)
                 else:
@@ -180,7 +126,7 @@ async def run_floor(client: Client) -> dict[str, Any]:
                     await client.send("PATCH", path, patch, "application/merge-patch+json")
 
         begun = await paced(SERVICES, submit)
-        names = [[f"bare-{number:03d}-{phase}" for phase in ("prefill", "decode")] for number in range(SERVICES)]
+        names = [[obj["metadata"]["name"] for obj in pair_of(number, argument)] for number in range(SERVICES)]
 
         def done(generation: int = generation, names: list[list[str]] = names) -> list[int]:
             return [i for i, pair in enumerate(names) if all((name, generation) in ready.at for name in pair)]
@@ -253,7 +199,11 @@ async def measure(cluster: LocalCluster, stage: Stage) -> dict[str, Any]:
     assert cluster.audit_log is not None
     client = Client(cluster)
     try:
-        floor = await run_floor(client)
+        small = await run_floor(client, small_pair)
+        await settled_pods(client)
+        pair_of = await rendered_pair(client)
+        await settled_pods(client)
+        floor = await run_floor(client, pair_of)
         await settled_pods(client)
         user = f"system:serviceaccount:{stage.namespace}:{stage.release}"
         _, _, start = writes_between(cluster.audit_log, user, 0)
@@ -266,6 +216,7 @@ async def measure(cluster: LocalCluster, stage: Stage) -> dict[str, Any]:
         "services": SERVICES,
         "per_second": PER_SECOND,
         "floor": floor,
+        "floor_of_small_deployments": small,
         "equipoise": ours,
         "writes_by_resource": dict(sorted(writes.items())),
         "conflicts": conflicts,
@@ -273,6 +224,9 @@ async def measure(cluster: LocalCluster, stage: Stage) -> dict[str, Any]:
         "ratio_to_floor": {
             step: {q: round(ours[step][q] / floor[step][q], 2) for q in ("p50_seconds", "p99_seconds")}
             for step in ("create", "update")
+        },
+        "ratio_to_floor_of_small_deployments": {
+            step: round(ours[step]["p50_seconds"] / small[step]["p50_seconds"], 2) for step in ("create", "update")
         },
     }
 
@@ -292,6 +246,9 @@ def report(result: dict[str, Any]) -> str:
             f"{step:10}{low['p50_seconds']:11.3f}{low['p99_seconds']:8.3f}{ours['p50_seconds']:16.3f}{ours['p99_seconds']:8.3f}"
             f"{ratio['p50_seconds']:12.2f}{ratio['p99_seconds']:8.2f}   ({ours['count']} of {SERVICES} ready)"
         )
+    for step in ("create", "update"):
+        low, ratio = result["floor_of_small_deployments"][step], result["ratio_to_floor_of_small_deployments"][step]
+        lines.append(f"  {step}: floor of small Deployments P50 {low['p50_seconds']:.3f}, ratio {ratio:.2f}")
     total = sum(result["writes_by_resource"].values())
     lines.append(f"writes per service over create, update and delete: {total / SERVICES:.2f}; conflicts: {result['conflicts']}")
     lines.append(f"  by resource: {result['writes_by_resource']}")
