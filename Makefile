@@ -7,11 +7,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+E2E_VENV := .venv-e2e
+E2E_STAMP := $(E2E_VENV)/.installed
 export PYTHONPATH := deploy/local
 UV_LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --quiet --no-config
 
-.PHONY: help setup demo test test-fast lint format crds docs bench bench-plan bench-control lock clean
+.PHONY: help setup demo e2e test test-fast lint format crds docs bench bench-plan bench-control lock clean
 
 help: ## what can be done here
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -29,6 +31,16 @@ setup: $(STAMP) ## virtual environment with the pinned requirements
 
 demo: $(STAMP) ## the whole loop on a real control plane, under six minutes once the cluster is built
 	@$(BIN)/equipoise demo $(DEMO_FLAGS)
+
+$(E2E_STAMP): requirements/e2e.txt
+	@test -x $(E2E_VENV)/bin/python || $(PYTHON) -m venv $(E2E_VENV)
+	@echo "Installing the pinned routers into $(E2E_VENV) …"
+	@$(E2E_VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/e2e.txt
+	@touch $@
+
+e2e: $(STAMP) $(E2E_STAMP) ## moves under load with the real router, and crashes in all of them; writes build/e2e/summary.json
+	@$(BIN)/python -m local_cluster build
+	@$(BIN)/python -m tests.e2e --routers $(E2E_VENV)/bin $(E2E_FLAGS)
 
 test: $(STAMP) ## all tests: unit, properties, and those on the real control plane
 	@$(BIN)/python -m local_cluster build
@@ -70,6 +82,7 @@ lock: $(STAMP) ## renew requirements/*.txt from pyproject.toml
 	@$(UV_LOCK) pyproject.toml -o requirements/runtime.txt
 	@$(UV_LOCK) pyproject.toml --group dev -o requirements/dev.txt
 	@$(UV_LOCK) --group go -o requirements/go.txt
+	@$(UV_LOCK) --group e2e -o requirements/e2e.txt
 
 clean: ## remove the virtual environment and what was built here (the cluster's binaries stay in the user cache)
-	@rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(E2E_VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

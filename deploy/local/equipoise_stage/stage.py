@@ -58,8 +58,18 @@ class Stage:
         """`helm uninstall`."""
         self.cluster.helm("uninstall", self.release, "--namespace", self.namespace, "--wait")
 
-    def start_operator(self, settings: Mapping[str, Any] | None = None, *, wait_ready: bool = True) -> Component:
-        """Start one operator process; by default wait until it leads and has its store primed."""
+    def start_operator(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        wait_ready: bool = True,
+        program: Sequence[str] = ("-m", "equipoise"),
+        environment: Mapping[str, str] | None = None,
+    ) -> Component:
+        """Start one operator process; by default wait until it leads and has its store primed.
+
+        `program` is what Python runs: a test may start the operator inside a program of its own.
+        """
         number = next(self._serial)
         self.operator_port = self.cluster.take_port()
         account = self.cluster.service_account_kubeconfig(self.namespace, self.release)
@@ -76,9 +86,9 @@ class Stage:
         port = self.operator_port
         self.operator = Component(
             name=f"operator-{number}",
-            command=lambda: [sys.executable, "-m", "equipoise", "operator", "--config", str(config)],
+            command=lambda: [sys.executable, *program, "operator", "--config", str(config)],
             log=self.cluster.folder / f"operator-{number}.log",
-            environment=self.cluster.environment,
+            environment={**self.cluster.environment, **(environment or {})},
             is_ready=lambda: _answers(port, "/readyz"),
         )
         self.operator.start()

@@ -11,6 +11,7 @@ from equipoise.decide import reasons
 from equipoise.decide.allocation.exact import allocate
 from equipoise.decide.allocation.types import Allocation, AllocationProblem
 from equipoise.decide.conclude import conclude
+from equipoise.decide.fixed_flips import flip_fixed
 from equipoise.decide.flips import flip
 from equipoise.decide.free import FreeNow
 from equipoise.decide.growth import grow
@@ -112,6 +113,7 @@ def _move(fleet: Fleet, states: Mapping[ServiceKey, ServiceState], inputs: Decid
     )
     free = FreeNow(fleet, states.values())
     for state in order:
+        flip_fixed(state)
         flip(state, now, settings)
     unmet: dict[ServiceKey, dict[Variant, int]] = {}
     for state in order:
