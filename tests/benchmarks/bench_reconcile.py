@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -25,120 +26,25 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "deploy" / "local")]
 
 from tests.benchmarks.control_plane import PER_SECOND, SETTLE_SECONDS, Client, Ready, paced, percentiles, settled  # noqa: E402
+from tests.benchmarks.reconcile_floor import (  # noqa: E402
+    API,
+    DEPLOYMENTS,
+    NAMESPACE,
+    SERVICES,
+    rendered_pair,
+    run_floor,
+    service,
+    small_pair,
+)
 
 from equipoise_stage import Stage  # noqa: E402
 from local_cluster import ClusterOptions, LocalCluster, audited_requests  # noqa: E402
 
-SERVICES = 100
-NAMESPACE = "bench"
-ARGUMENT = "--a=0"
-LABEL = "app.kubernetes.io/managed-by"
+LATE_SECONDS = 3.0  # what follows Ready (budgets, addresses) belongs to the step
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-API = "/apis/equipoise.dev/v1alpha1/namespaces/" + NAMESPACE + "/inferenceservices"
-DEPLOYMENTS = "/apis/apps/v1/namespaces/" + NAMESPACE + "/deployments"
 
 
-def service(number: int, argument: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "equipoise.dev/v1alpha1",
-        "kind": "InferenceService",
-        "metadata": {"name": f"service-{number:03d}", "namespace": NAMESPACE},
-        "spec": {
-            "model": {"uri": "hf://meta-llama/Llama-3.1-8B-Instruct"},
-            "targets": {"ttft": "1s", "tpot": "50ms"},
-            "engine": {"args": [argument]},
-            "router": {"type": "none"},
-            "phases": {"prefill": {"min": 1}, "decode": {"min": 2}},
-        },
-    }
-
-
-Pair = Callable[[int, str], list[dict[str, Any]]]
-"""The two Deployments of one floor number, with one engine argument."""
-
-
-def small_pair(number: int, argument: str) -> list[dict[str, Any]]:
-    """The smallest floor: two Deployments with as many pods and next to nothing in their templates."""
-    result = []
-    for phase, replicas in (("prefill", 1), ("decode", 2)):
-        name = f"bare-{number:03d}-{phase}"
-        container = {
-            "name": "engine", "image": "vllm/vllm-openai", "args": [argument],
-            "resources": {"limits": {"nvidia.com/gpu": "1"}},
-        }  # fmt: skip
-        result.append({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {
-                "replicas": replicas, "selector": {"matchLabels": {"app": name}},
-                "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-                "template": {
-                    "metadata": {"labels": {"app": name}},
-                    "spec": {"containers": [container], "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]},
-                },
-            },
-        })  # fmt: skip
-    return result
-
-
-async def rendered_pair(client: Client) -> Pair:
-    """The floor: the Deployments that the operator makes of one service, copied under names of their own, owned by nobody."""
-    await client.send("POST", API, service(0, ARGUMENT))
-    made: list[dict[str, Any]] = []
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while len(made) < 2 and time.monotonic() < deadline:
-        await asyncio.sleep(0.1)
-        made = (await client.send("GET", DEPLOYMENTS))["items"]
-    await client.send("DELETE", f"{API}/service-000")
-
-    def pair(number: int, argument: str) -> list[dict[str, Any]]:
-        result = []
-        for source in made:
-            text = json.dumps({"spec": source["spec"]}).replace(ARGUMENT, argument).replace('"equipoise"', '"floor"')
-            copied = json.loads(text)
-            name = f"bare-{number:03d}-{source['metadata']['labels']['app.kubernetes.io/component']}"
-            copied["spec"]["selector"] = {"matchLabels": {"app": name}}
-            copied["spec"]["template"]["metadata"]["labels"]["app"] = name
-            metadata = {"name": name, "namespace": NAMESPACE, "labels": {**source["metadata"]["labels"], LABEL: "floor"}}
-            metadata["annotations"] = {
-                k: v for k, v in source["metadata"]["annotations"].items() if k.startswith("equipoise.dev/")
-            }
-            result.append({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, **copied})
-        return result
-
-    return pair
-
-
-async def run_floor(client: Client, pair_of: Pair) -> dict[str, Any]:
-    ready = Ready()
-    watch = asyncio.create_task(client.watch(DEPLOYMENTS, ready.deployment))
-    await asyncio.sleep(0.5)
-    result = {}
-    for step, generation, argument in (("create", 1, "--a=1"), ("update", 2, "--b=1")):
-
-        async def submit(number: int, generation: int = generation, argument: str = argument) -> None:
-            for obj in pair_of(number, argument):
-                if generation == 1:
-                    await client.send("POST", DEPLOYMENTS, obj)
-                else:
-                    path = f"{DEPLOYMENTS}/{obj['metadata']['name']}"
-                    patch = {"spec": {"template": obj["spec"]["template"]}}
-                    await client.send("PATCH", path, patch, "application/merge-patch+json")
-
-        begun = await paced(SERVICES, submit)
-        names = [[obj["metadata"]["name"] for obj in pair_of(number, argument)] for number in range(SERVICES)]
-
-        def done(generation: int = generation, names: list[list[str]] = names) -> list[int]:
-            return [i for i, pair in enumerate(names) if all((name, generation) in ready.at for name in pair)]
-
-        await settled(SERVICES, lambda: len(done()))
-        result[step] = percentiles([max(ready.at[name, generation] for name in names[i]) - begun[i] for i in done()])
-    await client.send("DELETE", DEPLOYMENTS, {"propagationPolicy": "Background"})
-    watch.cancel()
-    return result
-
-
-async def run_equipoise(client: Client) -> dict[str, Any]:
+async def run_equipoise(client: Client, done: Callable[[str], None]) -> dict[str, Any]:
     ready, gone = Ready(), {}
 
     def seen(event: dict[str, Any]) -> None:
@@ -166,6 +72,8 @@ async def run_equipoise(client: Client) -> dict[str, Any]:
         result[step] = percentiles(
             [ready.at[name, generation] - begun[i] for i, name in enumerate(names) if (name, generation) in ready.at]
         )
+        await asyncio.sleep(LATE_SECONDS)
+        done(step)
 
     async def remove(number: int) -> None:
         await client.send("DELETE", f"{API}/service-{number:03d}")
@@ -178,6 +86,7 @@ async def run_equipoise(client: Client) -> dict[str, Any]:
         await asyncio.sleep(0.1)
     result["delete"] = {"all_children_gone_seconds": round(time.monotonic() - begun[-1], 2)}
     watch.cancel()
+    done("delete")
     return result
 
 
@@ -186,6 +95,12 @@ def writes_between(log: Path, user: str, since: int) -> tuple[Counter[str], int,
     found = list(audited_requests(log))
     mine = [item for item in found[since:] if item.user == user and item.verb in WRITES and item.resource != "leases"]
     return Counter(item.resource for item in mine), sum(item.code == 409 for item in mine), len(found)
+
+
+def processor_seconds(pid: int) -> float:
+    """Of a process so far, user and system (proc(5), fields 14 and 15)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mib(pid: int) -> float:
@@ -197,7 +112,8 @@ def memory_mib(pid: int) -> float:
 
 async def measure(cluster: LocalCluster, stage: Stage) -> dict[str, Any]:
     assert cluster.audit_log is not None
-    client = Client(cluster)
+    assert stage.operator is not None
+    client, operator = Client(cluster), stage.operator
     try:
         small = await run_floor(client, small_pair)
         await settled_pods(client)
@@ -207,11 +123,24 @@ async def measure(cluster: LocalCluster, stage: Stage) -> dict[str, Any]:
         await settled_pods(client)
         user = f"system:serviceaccount:{stage.namespace}:{stage.release}"
         _, _, start = writes_between(cluster.audit_log, user, 0)
-        ours = await run_equipoise(client)
-        writes, conflicts, _ = writes_between(cluster.audit_log, user, start)
+        at, spent, used = start, processor_seconds(operator.pid), {}
+        writes: Counter[str] = Counter()
+        by_step: dict[str, dict[str, float]] = {}
+        conflicts = 0
+
+        def done(step: str) -> None:
+            nonlocal at, spent, conflicts
+            assert cluster.audit_log is not None
+            found, refused, at = writes_between(cluster.audit_log, user, at)
+            writes.update(found)
+            conflicts += refused
+            by_step[step] = {name: round(count / SERVICES, 2) for name, count in sorted(found.items())}
+            now = processor_seconds(operator.pid)
+            used[step], spent = round(1000.0 * (now - spent) / SERVICES, 1), now
+
+        ours = await run_equipoise(client, done)
     finally:
         await client.close()
-    assert stage.operator is not None
     return {
         "services": SERVICES,
         "per_second": PER_SECOND,
@@ -219,8 +148,12 @@ async def measure(cluster: LocalCluster, stage: Stage) -> dict[str, Any]:
         "floor_of_small_deployments": small,
         "equipoise": ours,
         "writes_by_resource": dict(sorted(writes.items())),
+        "writes_per_service": {step: round(sum(found.values()), 2) for step, found in by_step.items()},
+        "writes_per_service_by_resource": by_step,
+        "operator_processor_ms_per_service": used,
+        "processors": os.cpu_count(),
         "conflicts": conflicts,
-        "operator_peak_memory_mib": round(memory_mib(stage.operator.pid), 1),
+        "operator_peak_memory_mib": round(memory_mib(operator.pid), 1),
         "ratio_to_floor": {
             step: {q: round(ours[step][q] / floor[step][q], 2) for q in ("p50_seconds", "p99_seconds")}
             for step in ("create", "update")
@@ -251,7 +184,10 @@ def report(result: dict[str, Any]) -> str:
         lines.append(f"  {step}: floor of small Deployments P50 {low['p50_seconds']:.3f}, ratio {ratio:.2f}")
     total = sum(result["writes_by_resource"].values())
     lines.append(f"writes per service over create, update and delete: {total / SERVICES:.2f}; conflicts: {result['conflicts']}")
-    lines.append(f"  by resource: {result['writes_by_resource']}")
+    for step, found in result["writes_per_service_by_resource"].items():
+        used = result["operator_processor_ms_per_service"][step]
+        parts = ", ".join(f"{name} {count:g}" for name, count in found.items())
+        lines.append(f"  {step}: {sum(found.values()):.2f} ({parts}); operator's processor time {used:.0f} ms")
     lines.append(f"operator's peak memory: {result['operator_peak_memory_mib']:.0f} MiB")
     return "\n".join(lines)
 
