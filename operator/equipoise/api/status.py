@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from equipoise.api.base import ApiModel, FreeObject, shortened
 from equipoise.api.conditions import Condition
 from equipoise.api.identity import Phase, ServiceKey, Shape, Variant
+from equipoise.api.status_rollout import RevisionRecord, RolloutStatus
 from equipoise.api.values import Duration, Figure
 
 Text = Annotated[str, BeforeValidator(shortened(253)), Field(max_length=253)]
@@ -226,7 +227,13 @@ class InferenceServiceStatus(ApiModel):
     endpoint: Text | None = None
     """URL inside the cluster at which the model is served; absent with router type none and inference-pool."""
     revision: Text | None = None
-    """Revision of the engine template that both phases run or roll out to."""
+    """Revision of the engine template that both phases run or roll out to: a digest of image, flags and model."""
+    rollout: RolloutStatus | None = None
+    """The rollout in progress, or the one that was rolled back; absent while the revision that the spec asks for runs alone."""
+    revisions: Annotated[
+        tuple[RevisionRecord, ...], BeforeValidator(shortened(4)), Field(max_length=4, json_schema_extra=_map_list("revision"))
+    ] = ()
+    """The last revisions that served as a whole, the newest first, with what it takes to return to them."""
     phases: PhasesStatus = PhasesStatus()
     """Each phase now."""
     allocation: Annotated[

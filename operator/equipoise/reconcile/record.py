@@ -17,6 +17,7 @@ from equipoise.observe.types import ServiceObservation
 from equipoise.perf.types import ModelFacts
 from equipoise.reconcile.kube.kinds import DEPLOYMENT, INFERENCE_POOL, POD_MONITOR
 from equipoise.reconcile.kube.protocol import Object
+from equipoise.reconcile.rollout.memory import RolloutMemory
 from equipoise.reconcile.store import Store
 from equipoise.render.names import router_name
 from equipoise.render.options import Rendering, RenderOptions
@@ -35,6 +36,7 @@ class Record:
     trouble: Reason | None = None  # a child could not be written
     flips: bool = False
     model: ModelFacts | None = None
+    rollout: RolloutMemory | None = None  # None: not looked at yet
 
 
 class Records:
@@ -70,6 +72,10 @@ class Records:
         if record.trouble != trouble:
             self._records[key] = replace(record, trouble=trouble)
 
+    def note_rollout(self, key: ServiceKey, memory: RolloutMemory) -> None:
+        """Remember what the last look at the service's revisions found."""
+        self._records[key] = replace(self.of(key), rollout=memory)
+
     def note_problems(self, key: ServiceKey, rendering: Rendering) -> None:
         """Remember what could not be rendered, or that all could."""
         problems = [str(problem) for problem in rendering.problems if rendering.refused or problem.variant is not None]
@@ -94,6 +100,7 @@ class Records:
             queue_bounds=self._queue_bounds(resource, variants),
             live=live,
             model=record.model,
+            saved=record.rollout.saved if record.rollout is not None else {},
         )
 
     def _queue_bounds(self, resource: InferenceService, variants: Iterable[Variant]) -> dict[Variant, int]:

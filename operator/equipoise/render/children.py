@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from equipoise.api import labels
@@ -17,10 +18,11 @@ from equipoise.render.deployments import deployment
 from equipoise.render.freeze import TEMPLATE
 from equipoise.render.hashing import digest
 from equipoise.render.monitoring import engine_monitor
-from equipoise.render.names import deployment_name
+from equipoise.render.names import revision_deployment_name
 from equipoise.render.options import POD_MONITORS, Problem, Refusal, Rendering, RenderOptions
 from equipoise.render.revision import revision
 from equipoise.render.routers import router_children
+from equipoise.render.saved import at_fields
 from equipoise.render.services import disruption_budget, headless_service, phase_scale
 
 
@@ -56,6 +58,7 @@ def compose(
     allocation: Mapping[Variant, int | None],
     pools: Mapping[str, Pool],
     options: RenderOptions | None = None,
+    former: Mapping[str, Mapping[Variant, int]] | None = None,
 ) -> Rendering:
     """The children with the problems beside them. Deterministic: equal input gives equal output, in a fixed order.
 
@@ -63,9 +66,10 @@ def compose(
         resource: the InferenceService.
         uid: its uid, for the owner references; ValueError when empty: children without an owner would outlive it.
         allocation: replicas per variant. 0 renders a Deployment without pods (what a flip may lead to); None leaves the count to
-            whoever set it, which on creation means the API server's default of 1.
+            whoever set it, which on creation means the API server's default of 1. All of the spec's own revision.
         pools: the fleet's pools by name.
         options: what comes from the cluster and from decisions.
+        former: replicas of other revisions, by revision and variant.
     """
     if not uid:
         raise ValueError(f"InferenceService {resource.key}: no metadata.uid; read the object from the API server first")
@@ -73,16 +77,20 @@ def compose(
     children: list[dict[str, Any]] = []
     problems: list[Problem] = []
     kept: set[str] = set()
-    for variant in sorted(allocation):
-        if variant.service != resource.key:
-            raise ValueError(f"the allocation of {resource.key} holds {variant}, a variant of another service")
-        try:
-            children.append(deployment(context, variant, allocation[variant]))
-        except Refusal as refusal:
-            problems.append(refusal.problem)
-            kept.add(deployment_name(variant))
+    totals: dict[Variant, int | None] = dict(allocation)
+    for variant, count in ((variant, count) for table in (former or {}).values() for variant, count in table.items()):
+        totals[variant] = (totals.get(variant) or 0) + count
+    for one, table in [(context, allocation), *((_at(context, name), table) for name, table in sorted((former or {}).items()))]:
+        for variant in sorted(table):
+            if variant.service != resource.key:
+                raise ValueError(f"the allocation of {resource.key} holds {variant}, a variant of another service")
+            try:
+                children.append(deployment(one, variant, table[variant]))
+            except Refusal as refusal:
+                problems.append(refusal.problem)
+                kept.add(revision_deployment_name(variant, one.revision, context.options.live))
     for phase in Phase:
-        children += _phase_children(context, phase, allocation)
+        children += _phase_children(context, phase, totals)
     if POD_MONITORS in context.options.available_kinds and resource.spec.metrics.pod_monitor is Switch.AUTO:
         children.append(engine_monitor(context))
     notes: list[Problem] = []
@@ -93,7 +101,8 @@ def compose(
         problems.append(refusal.problem)
     refused = any(problem.variant is None for problem in problems)
     if refused:
-        children, kept = [], {deployment_name(variant) for variant in allocation}
+        live = context.options.live
+        children, kept = [], {revision_deployment_name(variant, context.revision, live) for variant in allocation} | set(live)
     return Rendering(
         children=tuple(seal(child) for child in children),
         revision=context.revision,
@@ -101,6 +110,19 @@ def compose(
         kept=frozenset(kept),
         refused=refused,
     )
+
+
+def _at(context: Context, name: str) -> Context:
+    """The context of another revision: with the fields that were saved of it, where they still give that revision."""
+    saved = context.options.saved.get(name)
+    if saved is not None:
+        try:
+            service = at_fields(context.service, saved)
+        except ValueError:
+            service = context.service
+        if revision(service) == name:
+            return replace(context, service=service, revision=name)
+    return replace(context, revision=name, known=False)
 
 
 def _phase_children(context: Context, phase: Phase, allocation: Mapping[Variant, int | None]) -> list[dict[str, Any]]:

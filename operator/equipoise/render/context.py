@@ -17,13 +17,17 @@ from equipoise.render.options import VERSIONS, Problem, Refusal, RenderOptions
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One rendering: the service, its uid, the fleet's pools, the options and the revision of both phases."""
+    """One rendering: the service, its uid, the fleet's pools, the options and the revision of both phases.
+
+    `known` false: the service's spec is not that of the revision, which is only kept as its Deployments are.
+    """
 
     service: InferenceService
     uid: str
     pools: Mapping[str, Pool]
     options: RenderOptions
     revision: str
+    known: bool = True
 
     @property
     def key(self) -> ServiceKey:

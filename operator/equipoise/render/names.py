@@ -8,9 +8,11 @@ whole variant.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
+from equipoise.api import labels
 from equipoise.api.identity import Phase, ServiceKey, Variant
 from equipoise.api.service import MAX_NAME_LENGTH
 from equipoise.render.hashing import digest
@@ -27,7 +29,7 @@ _REMEMBERED: Final = 16_384  # names are asked for many times in a round, for ev
 
 @lru_cache(_REMEMBERED)
 def deployment_name(variant: Variant) -> str:
-    """Name of a variant's Deployment and value of its `equipoise.dev/variant` label.
+    """A variant's name: value of the `equipoise.dev/variant` label, and the name of its Deployment while one revision runs.
 
     `<service>-<phase>-<pool>-<shape>` where that is short and can be read in one way only; else cut, with a digest at the end. A
     plain name ends in a precision and a cut one in eight hexadecimal digits, so the two never meet.
@@ -39,6 +41,34 @@ def deployment_name(variant: Variant) -> str:
         return plain
     mark = digest([variant.service.name, variant.phase.value, variant.pool, str(variant.shape)], _DIGEST_LENGTH)
     return f"{plain[: MAX_LABEL - _DIGEST_LENGTH - 1].rstrip('-')}-{mark}"
+
+
+def revision_deployment_name(variant: Variant, revision: str, live: Mapping[str, Mapping[str, Any]]) -> str:
+    """Name of the Deployment of one revision of a variant, given the service's Deployments as they are, by name.
+
+    Each revision has a Deployment of its own. The one that exists keeps its name; a new one takes the variant's plain name
+    where it is free, else one that ends in the revision. So names change only while, and after, two revisions meet.
+    """
+    plain = deployment_name(variant)
+    for name in _of_variant(plain, live):
+        if template_label(live[name], labels.REVISION) == revision:
+            return name
+    if plain not in live:
+        return plain
+    if len(plain) + 1 + len(revision) <= MAX_LABEL:
+        return f"{plain}-{revision}"
+    mark = digest([plain, revision])
+    return f"{plain[: MAX_LABEL - len(mark) - 1].rstrip('-')}-{mark}"
+
+
+def _of_variant(plain: str, live: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+    return (name for name in sorted(live) if template_label(live[name], labels.VARIANT) == plain)
+
+
+def template_label(deployment: Mapping[str, Any], name: str) -> str:
+    """A label of a Deployment's pod template; empty when it has none of that name."""
+    template = ((deployment.get("spec") or {}).get("template") or {}).get("metadata") or {}
+    return str((template.get("labels") or {}).get(name, ""))
 
 
 def phase_name(service: ServiceKey, phase: Phase) -> str:

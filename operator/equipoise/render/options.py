@@ -37,15 +37,15 @@ class RenderOptions:
 
     `available_kinds` are names of CustomResourceDefinitions, such as `podmonitors.monitoring.coreos.com`: manifests of kinds that
     are absent are left out. `live` are the service's Deployments as they are now, by name: those of the same revision keep their
-    pod template (see `freeze`). `queue_bounds` are prompt tokens a replica may hold back. `surge` names variants that may exceed
-    their count during a rollout, because their pool has GPUs free. `repositories` replaces image repositories by part.
+    pod template (see `freeze`). `queue_bounds` are prompt tokens a replica may hold back. `saved` are the fields of revisions
+    other than the spec's, for rendering them (see `saved`). `repositories` replaces image repositories by part.
     """
 
     available_kinds: AbstractSet[str] = frozenset()
     live: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     model: ModelFacts | None = None
     queue_bounds: Mapping[Variant, int] = field(default_factory=dict)
-    surge: AbstractSet[Variant] = frozenset()
+    saved: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     repositories: Mapping[str, str] = field(default_factory=dict)
 
     def image(self, part: str, version: str | None = None) -> str:

@@ -137,23 +137,6 @@ def test_monitors_can_be_turned_off(service: Any, pools: Any, variant: Any, uid:
     assert "PodMonitor" not in {child["kind"] for child in children}
 
 
-@pytest.mark.parametrize(
-    ("rollout", "surge", "expected"),
-    [
-        ("{}", False, {"maxSurge": 0, "maxUnavailable": 1}),
-        ("{}", True, {"maxSurge": 1, "maxUnavailable": 1}),
-        ("{maxUnavailable: 25%, maxSurge: 50%}", True, {"maxSurge": "50%", "maxUnavailable": "25%"}),
-        ("{maxUnavailable: 0, maxSurge: 2}", False, {"maxSurge": 2, "maxUnavailable": 0}),
-    ],
-)
-def test_rollouts_delete_first_unless_there_is_room(
-    service: Any, pools: Any, variant: Any, uid: str, rollout: str, surge: bool, expected: dict[str, Any]
-) -> None:
-    options = RenderOptions(surge=frozenset({variant("prefill")}) if surge else frozenset())
-    children = render(service(f"rollout: {rollout}"), uid, {variant("prefill"): 1}, pools("h100-80gb"), options)
-    assert children[0]["spec"]["strategy"]["rollingUpdate"] == expected
-
-
 def test_wrong_calls_are_refused_loudly(service: Any, pools: Any, variant: Any, uid: str) -> None:
     with pytest.raises(ValueError, match=r"metadata\.uid"):
         render(service(), "", {}, pools())

@@ -53,7 +53,7 @@ def service_input(
         max_quota_gpus=quota_gpus(store.all(RESOURCE_QUOTA, key.namespace), resources, own_gpus),
         deleting=bool(resource.metadata.deletion_timestamp),
         # The revision is a digest of image, flags and model; two of them while a rollout is under way.
-        engine=" ".join(sorted(set(world.revisions.values()))),
+        engine=" ".join(sorted(world.parts)),
     )
 
 

@@ -31,8 +31,10 @@ _STEADY_SHARE = 0.10  # a figure is written anew when it moved by more than a te
 def compose(old: InferenceServiceStatus, facts: Facts, now_iso: str) -> InferenceServiceStatus:
     """The whole status: server-side apply takes away what is left out, so everything is said every time."""
     decision = facts.decision
-    merged: Sequence[Condition] = [item for item in old.conditions if item.type in {new.type for new in conditions(facts)}]
-    for condition in conditions(facts):
+    found = conditions(facts)
+    told = {condition.type for condition in found}
+    merged: Sequence[Condition] = [item for item in old.conditions if item.type in told]
+    for condition in found:
         before = find_condition(old.conditions, condition.type)
         # A new process has not observed or decided yet: what the last one found stands until then.
         if condition.reason in NOT_YET and before is not None and before.observed_generation == facts.generation:
@@ -42,7 +44,9 @@ def compose(old: InferenceServiceStatus, facts: Facts, now_iso: str) -> Inferenc
         observed_generation=facts.generation,
         conditions=tuple(merged),
         endpoint=facts.endpoint or None,
-        revision=facts.revision or None,
+        revision=facts.revision or old.revision,
+        rollout=facts.rollout.status() if facts.rollout else old.rollout,
+        revisions=facts.rollout.history if facts.rollout else old.revisions,
         phases=PhasesStatus(
             prefill=_phase(old.phases.prefill, facts, Phase.PREFILL), decode=_phase(old.phases.decode, facts, Phase.DECODE)
         ),

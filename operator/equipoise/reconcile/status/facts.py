@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from equipoise.api.identity import Phase, Variant
 from equipoise.decide.types import Decision, Reason, VariantStatus
 from equipoise.observe.types import ServiceObservation
+from equipoise.reconcile.rollout.memory import RolloutMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Facts:
     waiting: Sequence[str] = ()  # steps of moves that wait, as sentences
     goodput_percent: int | None = None
     revision: str = ""
+    rollout: RolloutMemory | None = None
     endpoint: str = ""
 
     @property

@@ -54,6 +54,8 @@ def verdicts(status: InferenceServiceStatus) -> dict[str, Any]:
     found = {item["type"]: item["status"] for item in data.get("conditions") or ()}
     if found.get("Ready") != "True":
         found = {kind: value for kind, value in found.items() if kind not in ("PrefillReady", "DecodeReady")}
+    rollout = data.get("rollout") or {}
+    found["Rollout"] = f"{rollout.get('stage')} {rollout.get('wanted')}"
     kept = ("observedGeneration", "lastDecision", "allocation", "transaction", "endpoint", "revision", "lagging", "memory")
     return {"conditions": found, **{name: data.get(name) for name in kept}}
 

@@ -106,7 +106,8 @@ class Reporter:
             metrics_trouble=self._records.metrics_troubles.get(spec.metrics.source),
             waiting=tuple(waiting),
             goodput_percent=spec.targets.goodput,
-            revision=max(world.revisions.values(), default=""),
+            revision=record.rollout.state.target if record.rollout is not None else "",
+            rollout=record.rollout,
             endpoint=self._records.endpoint(resource),
         )  # fmt: skip
 

@@ -44,6 +44,7 @@ class EnginePod:
     unschedulable_message: str = ""
     released: bool = False  # marked as the one that its ReplicaSet deletes first
     restarts: int = 0
+    unready_since_seconds: float | None = None  # since when it is not ready; None while it is, and before its node has said so
     trouble: str = ""  # why its container does not run: CrashLoopBackOff, ImagePullBackOff, …
 
     @property
@@ -112,6 +113,7 @@ def engine_pod(pod: Mapping[str, Any]) -> EnginePod | None:
         unschedulable_message=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
         released=_released((metadata.get("annotations") or {}).get(labels.DELETION_COST)),
         restarts=sum(int(item.get("restartCount") or 0) for item in containers),
+        unready_since_seconds=_time(ready.get("lastTransitionTime")) if ready.get("status") == "False" else None,
         trouble=_trouble(containers),
     )
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from equipoise.api import labels
 from equipoise.api.identity import Variant
 from equipoise.decide.types import VariantStatus
 from equipoise.reconcile.view.pods import EnginePod, variant_of_pod
@@ -23,23 +22,13 @@ def variant_of_deployment(deployment: Mapping[str, Any]) -> Variant | None:
 
 
 def live_counts(deployments: Iterable[Mapping[str, Any]]) -> dict[Variant, int]:
-    """Replicas that each variant's Deployment asks for now."""
+    """Replicas that each variant's Deployments ask for now, all revisions together."""
     result: dict[Variant, int] = {}
     for deployment in deployments:
         variant = variant_of_deployment(deployment)
         if variant is not None:
             replicas = (deployment.get("spec") or {}).get("replicas")
-            result[variant] = 1 if replicas is None else int(replicas)
-    return result
-
-
-def template_revisions(deployments: Iterable[Mapping[str, Any]]) -> dict[Variant, str]:
-    """The revision label of each variant's pod template."""
-    result = {}
-    for deployment in deployments:
-        variant = variant_of_deployment(deployment)
-        if variant is not None:
-            result[variant] = deployment["spec"]["template"]["metadata"]["labels"].get(labels.REVISION, "")
+            result[variant] = result.get(variant, 0) + (1 if replicas is None else int(replicas))
     return result
 
 

@@ -18,13 +18,13 @@ from equipoise.reconcile.moves.perform import adopt, relabel
 from equipoise.reconcile.moves.plan import MoveInput, MovePlan, plan_moves
 from equipoise.reconcile.queue import Result
 from equipoise.reconcile.record import Record, Records
+from equipoise.reconcile.rollout.look import RolloutLook, look_at_rollout
 from equipoise.reconcile.status.report import Reporter
 from equipoise.reconcile.workload.children import Children
 from equipoise.reconcile.workload.late import SETTLED_SECONDS, unsettled_phases, without_late
 from equipoise.reconcile.workload.unchanged import Unchanged
-from equipoise.reconcile.workload.world import World, read_world
-from equipoise.render import compose
-from equipoise.render.names import deployment_name
+from equipoise.reconcile.workload.world import Part, World, read_world
+from equipoise.render import compose, revision
 
 _DRAIN_LOOK_SECONDS: Final = 1.0  # a draining engine tells nobody when it is empty: look again
 _COUNT_SECONDS: Final = 0.05  # from a Deployment's count to its ReplicaSet's: some milliseconds on an idle control plane
@@ -54,9 +54,10 @@ class WorkloadReconciler:
             return Result(await self._reporter.report(key, resource, world, ()))
         unsettled = unsettled_phases(world.pods, context.clock.wall_seconds())
         children = Children(context.api, context.store, uid, unsettled)
-        plan = await self._plan(resource, record, world)
+        look = await self._look(key, resource, record, world)
+        plans = await self._plan(resource, record, world, look)
         try:
-            requeue = await self._carry_out(resource, record, world, plan, children)
+            requeue = await self._carry_out(resource, record, world, plans, children)
         except (Forbidden, Invalid, Conflict) as error:
             name = f"Child{type(error).__name__}"
             self._records.note_trouble(key, Reason(name, f"{error.request}: {error.message}; nothing that runs was changed"))
@@ -64,67 +65,95 @@ class WorkloadReconciler:
             raise
         if children.foreign:
             self._records.note_trouble(key, Reason("NameTaken", "; ".join(children.foreign)))
-        sentences = [item.message for item in plan.waiting]
+        sentences = [item.message for plan in plans.values() for item in plan.waiting]
         due = await self._reporter.report(key, resource, read_world(context.store, key, uid), sentences)
         settling = SETTLED_SECONDS if any(pod.ready and pod.variant.phase in children.unsettled for pod in world.pods) else None
-        return Result(min((seconds for seconds in (requeue, due, settling) if seconds is not None), default=None))
+        return Result(_soonest(requeue, due, settling, look.look_again_seconds))
 
-    async def _plan(self, resource: InferenceService, record: Record, world: World) -> MovePlan:
-        return plan_moves(
-            MoveInput(
-                allocation=record.allocation or {},
-                live=world.live,
-                pods=world.pods,
-                flips=record.flips,
-                now_seconds=self._context.clock.wall_seconds(),
-                drain_grace_seconds=resource.spec.drain.grace_seconds,
-                idle_pods=await idle_pods(self._session, world.pods),
-                unreleased=world.unreleased,
-                revisions=world.revisions,
+    async def _look(self, key: ServiceKey, resource: InferenceService, record: Record, world: World) -> RolloutLook:
+        """What each revision shall have. That a rollout begins, or is given up, is in status before anything is done about it."""
+        now = self._context.clock.wall_seconds()
+        look = look_at_rollout(self._context.store, self._records, resource, record, world, now)
+        self._records.note_rollout(key, look.memory)
+        if look.turned:
+            await self._reporter.report(key, resource, world, ())
+        return look
+
+    async def _plan(self, resource: InferenceService, record: Record, world: World, look: RolloutLook) -> dict[str, MovePlan]:
+        """A plan for each revision: moves never cross them."""
+        idle = await idle_pods(self._session, world.pods)
+        plans = {}
+        for name in sorted({*look.counts, *world.parts}):
+            part = world.parts.get(name, Part())
+            plans[name] = plan_moves(
+                MoveInput(
+                    allocation=look.counts.get(name, {}),
+                    live=part.live,
+                    pods=part.pods,
+                    flips=record.flips,
+                    now_seconds=self._context.clock.wall_seconds(),
+                    drain_grace_seconds=resource.spec.drain.grace_seconds,
+                    idle_pods=idle,
+                    unreleased=part.unreleased,
+                )
             )
-        )
+        return plans
 
     async def _carry_out(
-        self, resource: InferenceService, record: Record, world: World, plan: MovePlan, children: Children
+        self, resource: InferenceService, record: Record, world: World, plans: Mapping[str, MovePlan], children: Children
     ) -> float | None:
         context, store = self._context, self._context.store
         now = context.clock.wall_seconds()
-        first = _kept(plan.first_counts, world, flips=record.flips)
-        # A receiver without a ReplicaSet is made empty first: a placeholder pod must not take a GPU while the label waits.
-        unborn = {item.receiver for item in plan.adoptions if item.receiver not in world.template_hashes}
-        quiet = not (plan.adoptions or plan.undrains or plan.drains or plan.releases)
-        if quiet and plan.final_counts == plan.first_counts:
+        first = {name: _kept(plan.first_counts, world.parts.get(name), flips=record.flips) for name, plan in plans.items()}
+        quiet = not any(plan.adoptions or plan.undrains or plan.drains or plan.releases for plan in plans.values())
+        waiting = any(plan.waiting for plan in plans.values())
+        if quiet and all(plan.final_counts == plan.first_counts for plan in plans.values()):
             await self._settle(resource, first, children, prune=True)
-            return _REPLICA_SET_SECONDS if world.unreleased else _DRAIN_LOOK_SECONDS if plan.waiting else None
-        await self._settle(resource, first | dict.fromkeys(unborn, 0), children, prune=False)
-        if unborn:
+            held = any(part.unreleased for part in world.parts.values())
+            return _REPLICA_SET_SECONDS if held else _DRAIN_LOOK_SECONDS if waiting else None
+        # A receiver without a ReplicaSet is made empty first: a placeholder pod must not take a GPU while the label waits.
+        unborn = {
+            name: {item.receiver for item in plan.adoptions} - world.parts[name].template_hashes.keys()
+            for name, plan in plans.items()
+            if plan.adoptions
+        }
+        empty = {name: dict.fromkeys(receivers, 0) for name, receivers in unborn.items()}
+        await self._settle(resource, {name: table | empty.get(name, {}) for name, table in first.items()}, children, prune=False)
+        if any(unborn.values()):
             return _REPLICA_SET_SECONDS
+        adopting = [name for name, plan in plans.items() if plan.adoptions]
         adopted = True
-        if plan.adoptions:
-            hashes = read_world(store, resource.key, resource.metadata.uid).template_hashes
-            if not await self._room_for(plan, hashes):
+        if adopting:
+            parts = read_world(store, resource.key, resource.metadata.uid).parts
+            if not await self._room_for({name: plans[name] for name in adopting}, parts):
                 return _COUNT_SECONDS
-            for adoption in plan.adoptions:
-                adopted = await adopt(context.api, store, adoption, hashes, now) and adopted
-        await relabel(context.api, store, plan, now)
+            for name in adopting:
+                for adoption in plans[name].adoptions:
+                    adopted = await adopt(context.api, store, adoption, parts[name].template_hashes, now) and adopted
+        for plan in plans.values():
+            await relabel(context.api, store, plan, now)
         # Donors of these flips keep their counts until their ReplicaSets have let the pods go (`moves.plan`).
-        final = first if not adopted else _kept(plan.final_counts, world, flips=record.flips)
-        await self._settle(resource, final, children, prune=not plan.adoptions)
-        if not adopted or plan.adoptions or plan.releases:
+        final = {name: _kept(plan.final_counts, world.parts.get(name), flips=record.flips) for name, plan in plans.items()}
+        await self._settle(resource, final if adopted else first, children, prune=not adopting)
+        if adopting or any(plan.releases for plan in plans.values()):
             return _REPLICA_SET_SECONDS  # their ReplicaSets hear of it; counts fall in the next pass
-        return _DRAIN_LOOK_SECONDS if plan.waiting or plan.drains else None
+        return _DRAIN_LOOK_SECONDS if waiting or any(plan.drains for plan in plans.values()) else None
 
-    async def _room_for(self, plan: MovePlan, hashes: Mapping[Variant, str]) -> bool:
+    async def _room_for(self, plans: Mapping[str, MovePlan], parts: Mapping[str, Part]) -> bool:
         """Whether every receiver's ReplicaSet knows that it will have more pods (`moves.heard`)."""
-        for receiver in sorted({item.receiver for item in plan.adoptions}):
-            mark, count = hashes.get(receiver), plan.first_counts[receiver]
-            name, namespace = deployment_name(receiver), receiver.service.namespace
-            if mark is None or not await has_room(self._context.api, namespace, name, mark, count):
-                return False
+        for name, plan in plans.items():
+            part = parts.get(name, Part())
+            for receiver in sorted({item.receiver for item in plan.adoptions}):
+                mark, deployment = part.template_hashes.get(receiver), part.names.get(receiver)
+                if mark is None or deployment is None:
+                    return False
+                count, namespace = plan.first_counts[receiver], receiver.service.namespace
+                if not await has_room(self._context.api, namespace, deployment, mark, count):
+                    return False
         return True
 
     async def _settle(
-        self, resource: InferenceService, counts: Mapping[Variant, int], children: Children, *, prune: bool
+        self, resource: InferenceService, counts: Mapping[str, Mapping[Variant, int]], children: Children, *, prune: bool
     ) -> None:
         """Make the children as `counts` say; does nothing at all when a pass over exactly this found nothing to do."""
         key, records = resource.key, self._records
@@ -133,7 +162,10 @@ class WorkloadReconciler:
         if self._unchanged.is_clean(key, seen):
             return
         children.written.clear()
-        rendering = compose(resource, resource.metadata.uid, counts, pools, records.render_options(resource, counts))
+        options = records.render_options(resource, {variant for table in counts.values() for variant in table})
+        own = revision(resource)
+        former = {name: table for name, table in counts.items() if name != own}
+        rendering = compose(resource, resource.metadata.uid, counts.get(own, {}), pools, options, former)
         records.note_problems(key, rendering)
         await children.apply(without_late(rendering.children, self._context.store, key, children.unsettled))
         if not prune:
@@ -143,12 +175,17 @@ class WorkloadReconciler:
             self._unchanged.note(key, seen, children.written)
 
 
-def _kept(counts: Mapping[Variant, int], world: World, *, flips: bool) -> dict[Variant, int]:
+def _kept(counts: Mapping[Variant, int], part: Part | None, *, flips: bool) -> dict[Variant, int]:
     """Deployments to have: those that count for something, those with pods, and the empty partner of a flip that exists."""
-    with_pods = {pod.variant for pod in world.pods}
+    part = part or Part()
+    with_pods = {pod.variant for pod in part.pods}
     result = {}
     for variant, count in counts.items():
         partner = counts.get(variant.with_phase(variant.phase.other), 0)
-        if count or variant in with_pods or (flips and partner and variant in world.live):
+        if count or variant in with_pods or (flips and partner and variant in part.live):
             result[variant] = count
     return result
+
+
+def _soonest(*seconds: float | None) -> float | None:
+    return min((item for item in seconds if item is not None), default=None)

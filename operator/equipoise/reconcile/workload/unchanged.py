@@ -25,16 +25,17 @@ class Unchanged:
     def look(
         self,
         resource: InferenceService,
-        counts: Mapping[Variant, int],
+        counts: Mapping[str, Mapping[Variant, int]],
         pools: Mapping[str, Pool],
         unsettled: frozenset[Phase] = frozenset(),
     ) -> Seen:
         """All that rendering and comparing depend on: spec, counts, pools, optional kinds, what can wait, and the children."""
+        table = [(revision, variant, count) for revision, part in counts.items() for variant, count in part.items()]
         asked = (
             resource.metadata.uid,
             resource.metadata.generation,
-            tuple(sorted(counts.items())),
-            tuple(_pool(pools[name]) for name in sorted({variant.pool for variant in counts} & pools.keys())),
+            tuple(sorted(table)),
+            tuple(_pool(pools[name]) for name in sorted({variant.pool for _, variant, _ in table} & pools.keys())),
             served_kinds(self._store),
             unsettled,
         )

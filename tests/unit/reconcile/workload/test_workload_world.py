@@ -96,12 +96,13 @@ def test_a_service_has_its_deployments_counts_and_pods(cluster: Cluster) -> None
     world = cluster.world()
     assert world.live == {PREFILL: 2}
     assert [pod.name for pod in world.pods] == ["pod-1"]
-    assert world.revisions == {PREFILL: "r1"}
-    assert world.template_hashes == {PREFILL: "aaa"}
+    assert set(world.parts) == {"r1"}
+    assert world.parts["r1"].template_hashes == {PREFILL: "aaa"}
+    assert world.parts["r1"].live == {PREFILL: 2}
 
 
 def test_nothing_of_a_dead_namesake_counts(cluster: Cluster) -> None:
-    assert cluster.world("u2") == World((), (), {}, {}, {}, {}, ())
+    assert cluster.world("u2") == World((), (), {}, {}, ())
     cluster.deployment(DECODE, owner="u2", uid="d-new")
     cluster.replica_set(DECODE, "bbb", deployment="d-new")
     cluster.pod("pod-2", DECODE, "rs-bbb")
@@ -121,9 +122,9 @@ def test_a_flipped_pod_counts_for_its_donor_until_the_donors_replica_set_lets_it
     cluster.deployment(DECODE, uid="d-decode")
     cluster.replica_set(DECODE, "bbb", deployment="d-decode")
     cluster.pod("flipped", DECODE, owner="rs-aaa")
-    assert cluster.world().unreleased == {PREFILL: 1}
+    assert cluster.world().parts["r1"].unreleased == {PREFILL: 1}
     cluster.pod("flipped", DECODE, owner="rs-bbb", version="2")
-    assert cluster.world().unreleased == {}
+    assert cluster.world().parts["r1"].unreleased == {}
 
 
 def test_a_pod_that_somebody_else_controls_is_not_ours(cluster: Cluster) -> None:
@@ -140,7 +141,7 @@ def test_a_pod_that_has_ended_holds_nothing(cluster: Cluster) -> None:
 
 def test_the_replica_set_of_the_current_template_adopts(cluster: Cluster) -> None:
     cluster.replica_set(PREFILL, "old", revision="0")
-    assert cluster.world().template_hashes == {PREFILL: "aaa"}
+    assert cluster.world().parts["r1"].template_hashes == {PREFILL: "aaa"}
 
 
 @pytest.mark.parametrize(("revision", "seen"), [("", 1), ("2", 1), ("1", 0)])
@@ -148,7 +149,7 @@ def test_a_template_that_no_replica_set_stands_for_yet_adopts_nothing(revision: 
     cluster = Cluster()
     cluster.deployment(PREFILL, revision=revision, seen=seen)
     cluster.replica_set(PREFILL, "aaa")
-    assert cluster.world().template_hashes == {}
+    assert cluster.world().parts["r1"].template_hashes == {}
 
 
 def test_an_absent_count_is_one_as_kubernetes_has_it() -> None:
