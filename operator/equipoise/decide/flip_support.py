@@ -25,7 +25,8 @@ def flip_support(spec: InferenceServiceSpec) -> tuple[bool, str]:
     if engine.type is EngineType.SGLANG:
         return (
             False,
-            "SGLang switches the role of an idle replica only, through a call of its own: replicas are handed over instead",
+            "SGLang switches the role of an idle replica only, and sglang-router (0.3.2) keeps a worker in its role until its pod"
+            " is deleted: replicas are handed over instead",
         )
     if engine.type is not EngineType.VLLM:
         return False, f"engine {engine.type.value} is not known to change phase while it runs: replicas are handed over"

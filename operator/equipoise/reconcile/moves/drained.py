@@ -14,11 +14,28 @@ from equipoise.reconcile.view.pods import EnginePod
 
 ENGINE_PORT: Final = 8000
 _TIMEOUT_SECONDS: Final = 2.0
-# Gauges that must be zero, per phase. A prefill replica also holds the KV of prompts that decode has not fetched yet.
-_BUSY: Final = {
-    Phase.PREFILL: frozenset({"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"}),
-    Phase.DECODE: frozenset({"vllm:num_requests_running", "vllm:num_requests_waiting"}),
-}
+# Gauges that must be zero, by engine and phase; the first two must be on the page, the others exist in some versions and roles.
+# A prefill replica also holds the KV of prompts that decode has not fetched yet, a decode replica requests whose KV is to come.
+_BUSY: Final = (
+    {
+        Phase.PREFILL: ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"),
+        Phase.DECODE: ("vllm:num_requests_running", "vllm:num_requests_waiting"),
+    },
+    {
+        Phase.PREFILL: (
+            "sglang:num_running_reqs",
+            "sglang:num_queue_reqs",
+            "sglang:num_prefill_bootstrap_queue_reqs",
+            "sglang:num_prefill_inflight_queue_reqs",
+        ),
+        Phase.DECODE: (
+            "sglang:num_running_reqs",
+            "sglang:num_queue_reqs",
+            "sglang:num_decode_prealloc_queue_reqs",
+            "sglang:num_decode_transfer_queue_reqs",
+        ),
+    },
+)
 
 
 async def idle_pods(session: aiohttp.ClientSession, pods: Iterable[EnginePod]) -> frozenset[str]:
@@ -41,15 +58,15 @@ async def _is_idle(session: aiohttp.ClientSession, pod: EnginePod) -> bool:
 
 
 def holds_nothing(page: str, phase: Phase) -> bool:
-    """Whether a vLLM metrics page says that the engine is empty. A page without the gauges proves nothing."""
-    wanted = _BUSY[phase]
-    seen: set[str] = set()
+    """Whether an engine's metrics page (vLLM's or SGLang's) says that it is empty. A page without the gauges proves nothing."""
+    values: dict[str, float] = {}
     for family in text_string_to_metric_families(page):
-        if family.name not in wanted:
-            continue
+        # Newer exporters write `sglang_` where others write `sglang:`.
+        name = family.name.replace("sglang_", "sglang:", 1) if family.name.startswith("sglang_") else family.name
         for sample in family.samples:
-            if sample.name == family.name:
-                seen.add(family.name)
-                if sample.value > 0:
-                    return False
-    return "vllm:num_requests_running" in seen and "vllm:num_requests_waiting" in seen
+            if sample.name == family.name:  # one per data-parallel rank
+                values[name] = max(values.get(name, 0.0), sample.value)
+    return any(
+        all(gauge in values for gauge in engine[phase][:2]) and not any(values.get(gauge, 0.0) > 0 for gauge in engine[phase])
+        for engine in _BUSY
+    )
