@@ -8,7 +8,7 @@ process that took it lives. Rules, in the order in which they speak:
 3. Where the GPU of one more replica is free, one starts on top (surge), and an old one goes when it serves.
 4. Where none is free, an old one goes first, while no more are missing than allowed. The last one that serves a phase stays.
 5. Lockstep: a phase takes its next step only while what it has begun is not ahead of what already serves in the other by more
-   than one allowance of the other. With allowances of one that is one step at a time, of both phases together.
+   than one allowance of the other.
 
 So the replicas of a phase stay between its count less `unavailable` and its count plus `surge`, and both phases are replaced at
 the same pace. A revision that cannot start costs a phase at most its allowance.
