@@ -28,6 +28,7 @@ class Demand:
     requests_per_second: float
     idle: bool = False
     shifted: bool = False
+    rising: bool = False  # shifted, and upwards: the window still holds what was before, so there is more than it shows
     memory: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -105,6 +106,7 @@ def estimate_demand(
         requests_per_second=rate,
         idle=rate == 0.0,
         shifted=shifted,
+        rising=shifted and previous is not None and level.value > previous.value,
         memory={**write_level(level, name), **write_level(recent, f"{name}.recent")},
     )
 

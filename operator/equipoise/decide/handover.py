@@ -182,7 +182,8 @@ def _refusal(service: ServiceState, gift: Gift, settings: Settings) -> str:
     before = load(receiver.steady, receiver.capacity(receiver.next))
     if after <= 1.0 and not (state.lag.lagging and state.memory.short_rounds >= settings.trim_rounds):
         return ""
-    if after <= before * (1.0 - settings.flip_gain):
+    rising = isinstance(state.demand, Demand) and state.demand.rising
+    if after <= before * (1.0 - settings.flip_gain) and not rising:
         return ""
     return (
         f"{gift.donor} would be at {figure(after)} of its capacity without {gift.donors} replicas, {receiver.phase.value} is at "

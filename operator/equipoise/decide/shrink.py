@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from equipoise.api.identity import Variant
 from equipoise.decide import reasons
+from equipoise.decide.demand import Demand
 from equipoise.decide.settings import Settings
 from equipoise.decide.smoothing import short
 from equipoise.decide.state import PhaseState, ServiceState
@@ -52,6 +53,9 @@ def shrink(service: ServiceState, now_seconds: float, settings: Settings) -> Non
                 f"waits {service.service.cooldown_shrink_seconds - waited:.0f} s more",
                 phase,
             )
+            continue
+        if isinstance(state.demand, Demand) and state.demand.rising:
+            service.say(reasons.SHRINK_DELAYED, f"{phase.value} gives nothing back while its demand rises", phase)
             continue
         if state.lag.lagging:
             service.say(reasons.LAGGING_KEPT, f"{phase.value} lags ({state.lag.value:.2f}) and gives no replica back", phase)

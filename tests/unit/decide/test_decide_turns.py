@@ -137,3 +137,35 @@ def test_what_was_not_worth_it_is_not_confirmed() -> None:
     assert decision.memory.phases[P].pressed_rounds == 0
     again = replace(setting, memory=decision.memory).decide()
     assert dict(again.allocation) == dict(decision.allocation)
+
+
+@pytest.mark.parametrize(("level_before", "kept"), [(600.0, 1), (100.0, 3)])
+def test_a_phase_gives_nothing_back_while_its_demand_rises(level_before: float, kept: int) -> None:
+    """600 tokens/s need one replica of three: the two others go, unless the demand has just stepped up to it from 100."""
+    given = service(flip_supported=False)
+    extra = {"decode.peak": 600.0, "decode.demand.level": level_before, "decode.demand.at": 9_985.0}
+    setting = Setting(
+        service=given,
+        ready={(P, "h100"): 2, (D, "h100"): 3},
+        seen=observation(given.key, rate=3.0, prompt=3_000.0, output=200.0, at=10_000.0),
+        memory=ServiceMemory(phases={D: PhaseMemory(low_since_seconds=9_000.0)}, extra=extra),
+        now=10_000.0,
+    )
+    decision = setting.decide()
+    assert sum(count for variant, count in decision.allocation.items() if variant.phase is D) == kept
+
+
+@pytest.mark.parametrize(("level_before", "moves"), [(90_000.0, True), (10_000.0, False)])
+def test_a_donor_past_its_capacity_gives_nothing_while_its_demand_rises(level_before: float, moves: bool) -> None:
+    """Both phases are short, decode more so. What prefill needs is not seen yet when its demand has just stepped up."""
+    given = service(flip_supported=False)
+    extra = {"prefill.demand.level": level_before, "prefill.demand.at": 985.0}
+    setting = Setting(
+        service=given,
+        ready={(P, "h100"): 6, (D, "h100"): 2},
+        seen=observation(given.key, rate=60.0, prompt=1_500.0, output=200.0),
+        memory=ServiceMemory(phases={D: PhaseMemory(pressed_rounds=9)}, extra=extra),
+    )
+    decision = setting.decide()
+    given_away = 6 - sum(count for variant, count in decision.allocation.items() if variant.phase is P)
+    assert (given_away > 0) is moves, decision.reasons
