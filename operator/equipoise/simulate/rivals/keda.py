@@ -49,11 +49,11 @@ class SloKeda(CountingPolicy):
     After the pattern of KServe's and llm-d's SLO-driven examples (2026): a trigger per objective, threshold at the objective.
     """
 
-    name = "keda-slo"
     interval_seconds = 30.0
 
-    def __init__(self, good_seconds: float = 600.0) -> None:
+    def __init__(self, good_seconds: float = 600.0, *, name: str = "keda-slo") -> None:
         super().__init__()
+        self.name = name
         self._good_seconds = good_seconds
         self._good_since: dict[Phase, float] = {}
 
