@@ -13,7 +13,7 @@ export PYTHONPATH := deploy/local
 UV_LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --quiet --no-config
 
-.PHONY: help setup demo e2e test test-fast lint format crds docs bench bench-plan bench-control lock clean
+.PHONY: help setup demo e2e test test-fast lint format crds docs bench bench-plan bench-control bench-dynamo lock clean
 
 help: ## what can be done here
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -73,6 +73,15 @@ bench: $(STAMP) ## reconcile and decide() at scale; writes build/bench/*.json
 
 bench-control: $(STAMP) ## the control law against fixed splits, an oracle and rivals, simulated; FULL=1 for everything
 	@$(BIN)/python tests/benchmarks/bench_control.py
+
+DYNAMO := build/venv-dynamo
+$(DYNAMO)/.installed: requirements/dynamo.txt
+	@$(PYTHON) -m venv $(DYNAMO)
+	@$(DYNAMO)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dynamo.txt
+	@touch $@
+
+bench-dynamo: $(DYNAMO)/.installed ## the same law in Dynamo's own simulator beside its planner; about 1.3 GB, an environment of its own
+	@DYN_LOG=error PYTHONPATH=operator:. $(DYNAMO)/bin/python -m tests.benchmarks.dynamo.bench
 
 bench-plan: $(STAMP) ## time and gap of the plan for 1 to 1,000 services; writes build/bench/plan.json
 	@$(BIN)/python tests/benchmarks/bench_plan.py
