@@ -175,15 +175,19 @@ class Transaction(ApiModel):
     id: Text
     """Name of the transaction, unique within the service."""
     kind: Text
-    """handover, flip or rollout."""
+    """rollout, handover, flip, grow, shrink or drain."""
     step: Text
-    """The step that comes next."""
+    """Where it is: begin, drain or start; replace or return for a rollout."""
     started_at: Text = ""
     """When it began, as an RFC 3339 time in UTC."""
     deadline: Text = ""
-    """When it is rolled back, as an RFC 3339 time in UTC."""
+    """When it should be done, as an RFC 3339 time in UTC. A rollout is rolled back then, a pod without a node is given up."""
     moves: Moves = ()
     """The moves it carries out."""
+    counts: Annotated[
+        tuple[AllocationEntry, ...], BeforeValidator(shortened(64)), Field(max_length=64, json_schema_extra=ATOMIC)
+    ] = ()
+    """What it changes, per variant: `replicas` before and `wanted` after."""
     message: Message = ""
     """What it waits for."""
 

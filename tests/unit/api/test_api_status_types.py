@@ -69,9 +69,7 @@ def test_too_long_a_message_is_cut_and_never_stops_a_status_write() -> None:
 
 def test_a_transaction_keeps_what_only_the_writer_knows() -> None:
     data = {"id": "t1", "kind": "handover", "step": "drain", "donorPods": ["a", "b"]}
-    assert Transaction.parse(data).to_dict() | {"startedAt": "", "deadline": "", "message": "", "moves": []} == {
-        **data, "startedAt": "", "deadline": "", "message": "", "moves": [],
-    }  # fmt: skip
+    assert data.items() <= Transaction.parse(data).to_dict().items()
 
 
 def test_conditions_are_found_by_type() -> None:

@@ -13,17 +13,17 @@ from equipoise.api.status import (
     Goodput,
     InferenceServiceStatus,
     LastDecision,
-    MoveStatus,
     PhasesStatus,
     PhaseStatus,
-    Transaction,
     VariantState,
     summarise,
 )
 from equipoise.api.values import format_duration, format_quantity, parse_duration, parse_quantity
-from equipoise.decide.types import Decision, Move, PhaseDecision
+from equipoise.decide.types import Decision, PhaseDecision
 from equipoise.reconcile.status.conditions import NOT_YET, conditions
 from equipoise.reconcile.status.facts import Facts
+from equipoise.reconcile.status.moves import move_status
+from equipoise.reconcile.status.transaction import transaction
 
 _STEADY_SHARE = 0.10  # a figure is written anew when it moved by more than a tenth
 
@@ -52,7 +52,7 @@ def compose(old: InferenceServiceStatus, facts: Facts, now_iso: str) -> Inferenc
         ),
         allocation=_allocation(decision) if decision else old.allocation,
         last_decision=_last_decision(old.last_decision, decision, now_iso) if decision else old.last_decision,
-        transaction=_transaction(old.transaction, facts, now_iso),
+        transaction=transaction(old, facts, now_iso),
         memory=decision.memory.to_dict() or None if decision else old.memory,
         goodput=_goodput(old.goodput, decision) if decision else old.goodput,
         gpus=decision.gpus if decision else old.gpus,
@@ -181,36 +181,6 @@ def _last_decision(old: LastDecision | None, decision: Decision, now_iso: str) -
 def _meaning(decision: LastDecision) -> object:
     moves = [(move.kind, move.donor, move.receiver, move.replicas) for move in decision.moves]
     return decision.verdict, moves, [(item.name, item.phase) for item in decision.reasons]
-
-
-def move_status(move: Move) -> MoveStatus:
-    """A move as the status and Events show it."""
-    return MoveStatus(
-        kind=move.kind.value,
-        donor=short(move.donor) if move.donor else None,
-        receiver=short(move.receiver) if move.receiver else None,
-        replicas=move.replicas,
-        donor_replicas=move.donor_replicas,
-        reason=move.reason[:4000],
-    )
-
-
-def short(variant: Variant) -> str:
-    """A variant inside its service: phase@pool/shape."""
-    return f"{variant.phase.value}@{variant.pool}/{variant.shape}"
-
-
-def _transaction(old: Transaction | None, facts: Facts, now_iso: str) -> Transaction | None:
-    if not facts.waiting:
-        return None
-    kept = old is not None and old.kind == "drain"
-    return Transaction(
-        id=old.id if old is not None and kept else f"drain-{now_iso.replace(':', '').lower()}",
-        kind="drain",
-        step="wait",
-        started_at=old.started_at if old is not None and kept else now_iso,
-        message="; ".join(facts.waiting)[:4000],
-    )
 
 
 def _goodput(old: Goodput | None, decision: Decision) -> Goodput | None:

@@ -43,6 +43,8 @@ class Facts:
     goodput_percent: int | None = None
     revision: str = ""
     rollout: RolloutMemory | None = None
+    drain_grace_seconds: float = 300.0
+    progress_deadline_seconds: float = 1200.0
     endpoint: str = ""
 
     @property

@@ -56,7 +56,8 @@ def verdicts(status: InferenceServiceStatus) -> dict[str, Any]:
         found = {kind: value for kind, value in found.items() if kind not in ("PrefillReady", "DecodeReady")}
     rollout = data.get("rollout") or {}
     found["Rollout"] = f"{rollout.get('stage')} {rollout.get('wanted')}"
-    kept = ("observedGeneration", "lastDecision", "allocation", "transaction", "endpoint", "revision", "lagging", "memory")
+    found["Transaction"] = str((data.get("transaction") or {}).get("id"))
+    kept = ("observedGeneration", "lastDecision", "allocation", "endpoint", "revision", "lagging", "memory")
     return {"conditions": found, **{name: data.get(name) for name in kept}}
 
 

@@ -18,9 +18,10 @@ from equipoise.reconcile.kube.errors import NotFound
 from equipoise.reconcile.kube.kinds import DEPLOYMENT, INFERENCE_SERVICE
 from equipoise.reconcile.kube.protocol import Object
 from equipoise.reconcile.record import Record, Records
-from equipoise.reconcile.status.compose import compose, short
+from equipoise.reconcile.status.compose import compose
 from equipoise.reconcile.status.facts import Facts, phase_facts
 from equipoise.reconcile.status.meaning import write_due_seconds
+from equipoise.reconcile.status.moves import short
 from equipoise.reconcile.status.scales import write_scales
 from equipoise.reconcile.status.series import tell_metrics
 from equipoise.reconcile.view.variants import variant_statuses
@@ -108,6 +109,8 @@ class Reporter:
             goodput_percent=spec.targets.goodput,
             revision=record.rollout.state.target if record.rollout is not None else "",
             rollout=record.rollout,
+            drain_grace_seconds=spec.drain.grace_seconds,
+            progress_deadline_seconds=spec.rollout.progress_deadline_seconds,
             endpoint=self._records.endpoint(resource),
         )  # fmt: skip
 

@@ -20,6 +20,7 @@ from equipoise.reconcile.queue import Result
 from equipoise.reconcile.record import Record, Records
 from equipoise.reconcile.rollout.look import RolloutLook, look_at_rollout
 from equipoise.reconcile.status.report import Reporter
+from equipoise.reconcile.status.transaction import begins
 from equipoise.reconcile.workload.children import Children
 from equipoise.reconcile.workload.late import SETTLED_SECONDS, unsettled_phases, without_late
 from equipoise.reconcile.workload.unchanged import Unchanged
@@ -71,11 +72,11 @@ class WorkloadReconciler:
         return Result(_soonest(requeue, due, settling, look.look_again_seconds))
 
     async def _look(self, key: ServiceKey, resource: InferenceService, record: Record, world: World) -> RolloutLook:
-        """What each revision shall have. That a rollout begins, or is given up, is in status before anything is done about it."""
+        """What each revision shall have. That a move or a rollout begins, or is given up, is in status before its first step."""
         now = self._context.clock.wall_seconds()
         look = look_at_rollout(self._context.store, self._records, resource, record, world, now)
         self._records.note_rollout(key, look.memory)
-        if look.turned:
+        if look.turned or begins(resource.status, record.decision):
             await self._reporter.report(key, resource, world, ())
         return look
 

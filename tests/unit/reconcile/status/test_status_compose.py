@@ -9,9 +9,10 @@ from tests.unit.reconcile.status.facts import PREFILL, D, P, decision, facts, fi
 
 from equipoise.api.conditions import find_condition
 from equipoise.api.identity import Phase
-from equipoise.api.status import InferenceServiceStatus, Transaction
-from equipoise.reconcile.status.compose import compose, short
+from equipoise.api.status import InferenceServiceStatus
+from equipoise.reconcile.status.compose import compose
 from equipoise.reconcile.status.facts import Facts
+from equipoise.reconcile.status.moves import short
 
 EMPTY = InferenceServiceStatus()
 NOW, LATER = "2026-03-01T12:00:00Z", "2026-03-01T12:05:00Z"
@@ -112,10 +113,3 @@ def test_a_drain_keeps_its_name_and_beginning_until_it_ends() -> None:
     assert (second.transaction.id, second.transaction.started_at) == (first.transaction.id, NOW)
     assert "20 s" in second.transaction.message
     assert compose(second, facts(), LATER).transaction is None
-
-
-def test_a_transaction_of_another_kind_is_not_taken_for_a_drain() -> None:
-    old = EMPTY.model_copy(update={"transaction": Transaction(id="handover-1", kind="handover", step="wait", started_at=NOW)})
-    status = compose(old, facts(waiting=("pod-7 drains",)), LATER)
-    assert status.transaction is not None
-    assert (status.transaction.kind, status.transaction.started_at) == ("drain", LATER)
