@@ -20,6 +20,7 @@ import pytest
 from tests.unit.observe.recordings import BEFORE, MODEL, Frame, frames, metrics_folder, older_generation, page
 
 from equipoise.api.identity import Phase, ServiceKey
+from equipoise.cli.simulate.recorded import RecordingRequest, fetch
 from equipoise.observe.health import metrics_condition
 from equipoise.observe.observer import Observer
 from equipoise.observe.prometheus import PrometheusClient, PrometheusSettings
@@ -28,6 +29,7 @@ from equipoise.observe.settings import ObserveSettings
 from equipoise.observe.starvation import Bottleneck, decode_starves_prefill
 from equipoise.observe.types import Known, ServiceObservation, Signal, Unknown, UnknownReason
 from equipoise.perf.types import Targets
+from equipoise.simulate.traffic.recorded import recorded_traffic
 
 INTERVAL_SECONDS = 0.25
 LOADS = ("low", "overdecode", "overprefill", "overdecodelong", "overdecodelong2")
@@ -403,6 +405,33 @@ async def test_the_number_of_queries_is_the_same_for_one_service_and_for_four(ti
             await Observer(client, settings(end - start)).observe(services, end)
             counts.append(client.queries)
     assert counts[0] == counts[1]
+
+
+async def test_a_recorded_window_becomes_traffic_without_asking_a_cluster(timeline: Timeline) -> None:
+    start, end = timeline.spans["overprefill"]
+    request = RecordingRequest(timeline.url, CHAT, "vllm", Targets(1.0, 0.025), end - start, (end - start) / 2.0, end)
+    recording = await fetch(request, settings(end - start))
+    assert len(recording.windows) == 2
+    assert recording.replicas(Phase.PREFILL) == 1
+    # Prometheus alone cannot tell that the second decode pod, with its frozen page, was no pod of the service any more.
+    assert recording.replicas(Phase.DECODE) == 2
+    found = recorded_traffic(recording)
+    assert found.traffic.seconds == pytest.approx(end - start)
+    assert found.requests_per_second * (end - start) == pytest.approx(60.0, rel=0.35)
+    assert found.prompt_tokens == pytest.approx(1372.7, rel=0.1)
+    assert found.output_tokens == pytest.approx(8.0, rel=0.1)
+    assert found.ttft_attainment is not None
+    assert found.ttft_attainment < 0.5
+    assert sum(1 for _ in found.traffic.arrivals(0)) == pytest.approx(60, rel=0.6)
+
+
+async def test_a_service_that_was_never_scraped_has_no_recording(timeline: Timeline) -> None:
+    start, end = timeline.spans["low"]
+    unseen = RecordingRequest(
+        timeline.url, ServiceKey("prod", "unseen"), "vllm", Targets(1.0, 0.025), end - start, end - start, end
+    )
+    with pytest.raises(ValueError, match="prod/unseen has no series of vllm"):
+        await fetch(unseen, settings(end - start))
 
 
 async def test_a_prometheus_that_is_down_is_a_failed_query_with_a_sentence() -> None:

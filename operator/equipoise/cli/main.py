@@ -159,6 +159,13 @@ def simulate(
     bounded: Annotated[bool, typer.Option(help="Whether the operator's queue limits are set on the engines.")] = True,
     interval: Annotated[float | None, typer.Option(help="Seconds between two decisions.")] = None,
     source: Annotated[str | None, typer.Option(help="Where signals come from: pods or prometheus.")] = None,
+    from_prometheus: Annotated[
+        str | None, typer.Option(help="Replay what this Prometheus recorded of --service, such as http://prometheus:9090.")
+    ] = None,
+    service: Annotated[str, typer.Option(help="NAMESPACE/NAME of the service, for --from-prometheus.")] = "",
+    since: Annotated[str, typer.Option(help="How far back the recording begins, for --from-prometheus.")] = "1h",
+    step: Annotated[str, typer.Option(help="Length of a recorded window, four scrapes or more, for --from-prometheus.")] = "1m",
+    engine: Annotated[str, typer.Option(help="Engine whose metrics were recorded: vllm or sglang.")] = "vllm",
     data: Annotated[
         Path | None, typer.Option(help="Folder with the published traces that scenarios replay where they find them.")
     ] = None,
@@ -166,7 +173,9 @@ def simulate(
 ) -> None:
     """Try decisions on modelled engines in virtual time: the operator's own, and those of other controllers beside them."""
     from equipoise.cli.simulate.command import run_simulate
+    from equipoise.cli.simulate.world import RecordingOptions
 
+    recording = None if from_prometheus is None else RecordingOptions(from_prometheus, service, since, step, engine)
     raise typer.Exit(
         run_simulate(
             name,
@@ -185,6 +194,7 @@ def simulate(
             source=source,
             data=data,
             report=report,
+            recording=recording,
         )
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from equipoise.cli.simulate.world import adjusted, named_world, traffic_world
+from equipoise.cli.simulate.world import RecordingOptions, adjusted, named_world, recorded_world, traffic_world
 from equipoise.simulate.loop.score import RunResult
 from equipoise.simulate.loop.setup import SignalSource, World
 from equipoise.simulate.report.picture import draw
@@ -35,10 +35,16 @@ def run_simulate(
     source: str | None,
     data: Path | None,
     report: Path | None,
+    recording: RecordingOptions | None = None,
 ) -> int:
     """0 when all ran; 2 when the arguments make no sense, which is said on standard error."""
     try:
-        world = _world(name, traces, traffic, pools, ttft, tpot, model, data)
+        if recording is not None:
+            if name is not None or traces or traffic is not None:
+                raise ValueError("give one of a scenario, --trace, --traffic and --from-prometheus")
+            world: World | None = recorded_world(recording, pools or ("H100:8",), ttft, tpot, model, typer.echo)
+        else:
+            world = _world(name, traces, traffic, pools, ttft, tpot, model, data)
         if world is None:
             typer.echo("\n".join(f"{item.name:12} {item.title}{' (slow)' if item.heavy else ''}" for item in SCENARIOS.values()))
             return 0
@@ -47,7 +53,7 @@ def run_simulate(
     except ValueError as error:
         typer.echo(str(error), err=True)
         return 2
-    title = name or "traffic"
+    title = name or ("traffic" if recording is None else f"recorded {recording.service}")
     typer.echo("Simulated: engines, cluster and metrics are a model; the decisions of `equipoise` are the operator's own.\n")
     for result in results:
         typer.echo(summary(result) + "\n")
