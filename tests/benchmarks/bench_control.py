@@ -15,10 +15,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from equipoise.simulate.loop.score import RULE
+from equipoise.simulate.report.intervals import interval
 from equipoise.simulate.report.picture import draw
 from equipoise.simulate.report.summary import row
 from equipoise.simulate.rivals.registry import POLICIES, run_named
@@ -81,7 +82,7 @@ def jobs(
 
 
 def verdict(rows: list[dict[str, Any]], name: str) -> str:
-    """One scenario's table: means over seeds, with the spread; fixed allocations and the oracle hold for every start-up time."""
+    """One scenario's table: means over seeds ± 95 % interval; fixed allocations and the oracle hold for every start-up time."""
     lines = [f"\n{name}: {SCENARIOS[name].title}"]
     lines.append(f"  {'policy':22} {'moves':8} {'goodput':>8} {'±':>6} {'cost USD':>9} {'moves/h':>8}  detail")
     groups: dict[tuple[str, bool, float], list[dict[str, Any]]] = {}
@@ -90,7 +91,7 @@ def verdict(rows: list[dict[str, Any]], name: str) -> str:
             groups.setdefault((entry["policy"], entry["flips"], entry["startup_seconds"]), []).append(entry)
     for (policy, flips, startup), entries in groups.items():
         goodputs = [entry["goodput"] for entry in entries]
-        spread = stdev(goodputs) if len(goodputs) > 1 else 0.0
+        spread = interval(goodputs).half_width or 0.0
         kind = "-" if policy in ("best-static", "oracle") else "flips" if flips else f"{startup:.0f} s"
         detail = entries[0]["detail"]
         lines.append(

@@ -154,6 +154,7 @@ def simulate(
     tpot: Annotated[str, typer.Option(help="TPOT target for --trace and --traffic.")] = "50ms",
     model: Annotated[str, typer.Option(help="Model for --trace and --traffic.")] = "hf://meta-llama/Llama-3.1-8B-Instruct",
     seed: Annotated[int, typer.Option(help="Everything that is drawn by lot comes from it.")] = 0,
+    seeds: Annotated[int, typer.Option(help="How many seeds to run from --seed on: means with 95 % intervals.")] = 1,
     startup: Annotated[float | None, typer.Option(help="Seconds that a replica takes to start.")] = None,
     flips: Annotated[bool, typer.Option(help="Whether the engines can change phase while they run.")] = True,
     bounded: Annotated[bool, typer.Option(help="Whether the operator's queue limits are set on the engines.")] = True,
@@ -195,6 +196,7 @@ def simulate(
             data=data,
             report=report,
             recording=recording,
+            seeds=seeds,
         )
     )
 

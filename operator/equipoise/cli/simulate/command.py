@@ -11,6 +11,7 @@ import typer
 from equipoise.cli.simulate.world import RecordingOptions, adjusted, named_world, recorded_world, traffic_world
 from equipoise.simulate.loop.score import RunResult
 from equipoise.simulate.loop.setup import SignalSource, World
+from equipoise.simulate.report.intervals import table_of_means
 from equipoise.simulate.report.picture import draw
 from equipoise.simulate.report.summary import row, summary, table
 from equipoise.simulate.rivals.registry import run_named
@@ -36,6 +37,7 @@ def run_simulate(
     data: Path | None,
     report: Path | None,
     recording: RecordingOptions | None = None,
+    seeds: int = 1,
 ) -> int:
     """0 when all ran; 2 when the arguments make no sense, which is said on standard error."""
     try:
@@ -49,19 +51,24 @@ def run_simulate(
             typer.echo("\n".join(f"{item.name:12} {item.title}{' (slow)' if item.heavy else ''}" for item in SCENARIOS.values()))
             return 0
         world = adjusted(world, startup, flips, bounded, interval, None if source is None else SignalSource(source))
-        results = [run_named(policy, world, seed) for policy in policies or ("equipoise",)]
+        if seeds < 1:
+            raise ValueError(f"--seeds {seeds}: at least one run is needed")
+        names = policies or ("equipoise",)
+        results = [run_named(policy, world, number) for policy in names for number in range(seed, seed + seeds)]
     except ValueError as error:
         typer.echo(str(error), err=True)
         return 2
     title = name or ("traffic" if recording is None else f"recorded {recording.service}")
     typer.echo("Simulated: engines, cluster and metrics are a model; the decisions of `equipoise` are the operator's own.\n")
-    for result in results:
+    for result in results if seeds == 1 else ():
         typer.echo(summary(result) + "\n")
     rows = [row(title, world.startup_seconds, world.flips, result) for result in results]
-    if len(results) > 1:
+    if seeds > 1:
+        typer.echo(table_of_means(rows))
+    elif len(results) > 1:
         typer.echo(table(rows))
     if report is not None:
-        _write(report, title, results, rows)
+        _write(report, title, results, rows, seeds)
     return 0
 
 
@@ -84,14 +91,16 @@ def _world(
     return None if traffic is None else traffic_world(traffic, pools or ("H100:8",), ttft, tpot, model)
 
 
-def _write(folder: Path, title: str, results: Sequence[RunResult], rows: Sequence[dict[str, object]]) -> None:
+def _write(folder: Path, title: str, results: Sequence[RunResult], rows: Sequence[dict[str, object]], seeds: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "summary.txt").write_text("\n\n".join(summary(result) for result in results) + "\n", encoding="utf-8")
+    texts = [*([table_of_means(rows)] if seeds > 1 else ()), *(summary(result) for result in results)]
+    (folder / "summary.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
     (folder / "rows.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
     try:
         for result in results:
             for key in result.scores:
                 suffix = f"-{key.name}" if len(result.scores) > 1 else ""
+                suffix += f"-seed{result.seed}" if seeds > 1 else ""
                 heading = f"{title}: {result.policy}, goodput {result.goodput:.2%}, {result.cost_usd:.2f} USD (simulated)"
                 draw(result, key, folder / f"{result.policy}{suffix}.png", heading)
     except ModuleNotFoundError:
