@@ -31,9 +31,11 @@ from equipoise.reconcile.kube.kinds import (
     Kind,
 )
 from equipoise.reconcile.kube.protocol import Object
+from equipoise.reconcile.moves.leaving import is_leaving
 from equipoise.reconcile.queue import Result
 from equipoise.reconcile.record import Record, Records
 from equipoise.reconcile.status.report import Reporter
+from equipoise.reconcile.view.pods import variant_of_pod
 from equipoise.reconcile.workload.reconciler import WorkloadReconciler
 from equipoise.reconcile.workload.world import read_world
 from equipoise.render.names import phase_name
@@ -102,7 +104,11 @@ class EquipoiseApp:
             return {ServiceKey(namespace, metadata["name"])}
         if kind == CUSTOM_RESOURCE_DEFINITION:
             return set(self._context.store.services())  # an optional kind may have come or gone
-        if kind in (NODE, GPU_POOL, RESOURCE_QUOTA):
+        if kind == NODE:  # capacity is read by the next round; replicas on a node that is about to go are looked at now
+            pods = self._context.store.pods_on_node(metadata["name"]) if is_leaving(obj) else ()
+            found = (variant_of_pod(pod) for pod in pods)
+            return {variant.service for variant in found if variant is not None}
+        if kind in (GPU_POOL, RESOURCE_QUOTA):
             return set()  # the next round reads them
         service = (metadata.get("labels") or {}).get(labels.SERVICE)
         names = {ref["name"] for ref in metadata.get("ownerReferences") or () if ref.get("kind") == INFERENCE_SERVICE.kind}

@@ -67,7 +67,7 @@ class MoveInput:
     drain_grace_seconds: float
     idle_pods: AbstractSet[str] = frozenset()  # draining pods that are known to hold no request any more
     unreleased: Mapping[Variant, int] | None = None  # pods that left by their labels, still held by that variant's ReplicaSet
-    revisions: Mapping[Variant, str] | None = None  # of each Deployment's template: a flip never pairs revisions
+    leaving_nodes: tuple[str, ...] = ()  # about to go: their pods are given up first
 
 
 def plan_moves(given: MoveInput) -> MovePlan:
@@ -105,7 +105,7 @@ def plan_moves(given: MoveInput) -> MovePlan:
             candidates = [pod for pod in stay if not pod.draining]
             missing_pods = max(0, serving_count - len(candidates))  # counted, not created yet: nothing to drain there
             surplus = max(0, serving_count - target - missing_pods)
-            chosen = by_least_loss(candidates)[:surplus]
+            chosen = by_least_loss(candidates, given.leaving_nodes)[:surplus]
             fresh = [pod for pod in chosen if not pod.ready or not pod.bound]
             drains += [pod for pod in chosen if pod not in fresh]
             releases += [pod for pod in fresh if not pod.released]
@@ -146,7 +146,7 @@ def _adoptions(given: MoveInput, pods: Mapping[Variant, Sequence[EnginePod]]) ->
     for receiver in sorted(given.allocation):
         donor = receiver.with_phase(receiver.phase.other)
         lacking = given.allocation[receiver] - sum(_stays(pod) for pod in pods.get(receiver, ()))
-        able = [pod for pod in pods.get(donor, ()) if pod.serving and pod.bound and _same_revision(given, pod, receiver)]
+        able = [pod for pod in pods.get(donor, ()) if pod.serving and pod.bound]
         surplus = len(able) - given.allocation.get(donor, 0)
         count = min(lacking, surplus)
         if count > 0:
@@ -163,11 +163,6 @@ def _without_released(pods: Sequence[EnginePod], live: int) -> list[EnginePod]:
     excess = max(0, len(pods) - live)
     gone = {pod.name for pod in by_least_loss(pod for pod in pods if pod.released)[:excess]}
     return [pod for pod in pods if pod.name not in gone]
-
-
-def _same_revision(given: MoveInput, pod: EnginePod, receiver: Variant) -> bool:
-    wanted = (given.revisions or {}).get(receiver, "")
-    return not wanted or not pod.revision or pod.revision == wanted
 
 
 def _finished(pod: EnginePod, given: MoveInput) -> bool:

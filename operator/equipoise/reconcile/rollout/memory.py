@@ -57,7 +57,7 @@ class RolloutMemory:
 def restore(status: InferenceServiceStatus, wanted: str, present: Mapping[str, int]) -> RolloutMemory:
     """What an earlier process left in status; without that, what the revisions of the pods tell."""
     found, history = status.rollout, status.revisions
-    if found is not None and found.stage in set(Stage):
+    if found is not None and found.stage in [stage.value for stage in Stage]:
         state = RolloutState(
             wanted=found.wanted,
             stable=found.stable,

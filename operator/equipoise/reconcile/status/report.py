@@ -41,11 +41,13 @@ class Reporter:
         self._records = records
         self._written: dict[ServiceKey, float] = {}
         self._told: dict[ServiceKey, object] = {}
+        self._leaving: dict[ServiceKey, tuple[str, ...]] = {}
 
     def forget(self, key: ServiceKey) -> None:
         """The service is gone: its series too."""
         self._written.pop(key, None)
         self._told.pop(key, None)
+        self._leaving.pop(key, None)
         self._context.metrics.forget(key)
 
     async def report(self, key: ServiceKey, resource: InferenceService, world: World, waiting: Sequence[str]) -> float | None:
@@ -138,15 +140,36 @@ class Reporter:
         else:
             self._told[key] = told
 
+    def tell_leaving(self, key: ServiceKey, world: World, nodes: tuple[str, ...]) -> None:
+        """One Event when replicas turn out to be on nodes that are about to go, and one when they are replaced."""
+        before = self._leaving.pop(key, ())
+        if nodes:
+            self._leaving[key] = nodes
+        if nodes == before:
+            return
+        reference = self._reference(key)
+        if reference is None:
+            return
+        if nodes:
+            names = ", ".join(sorted(pod.name for pod in world.pods if pod.node in nodes))
+            text = f"{', '.join(nodes)} is about to go; replicas there: {names}. Successors start first where a GPU is free"
+            self._context.events.emit(reference, EventType.WARNING, "NodeLeaving", text[:1000])
+        else:
+            text = f"no replica is left on {', '.join(before)}: {sum(pod.serving for pod in world.pods)} serve elsewhere"
+            self._context.events.emit(reference, EventType.NORMAL, "Replaced", text[:1000])
+
+    def _reference(self, key: ServiceKey) -> Object | None:
+        raw = self._context.store.service(key)
+        return None if raw is None else {"apiVersion": INFERENCE_SERVICE.api_version, "kind": INFERENCE_SERVICE.kind} | raw
+
     def _tell(
         self, key: ServiceKey, resource: InferenceService, told: object, kind: EventType, reason: str, message: str
     ) -> None:
         if self._told.get(key) == told:
             return
         self._told[key] = told
-        raw = self._context.store.service(key)
-        if raw is not None:
-            reference: Object = {"apiVersion": INFERENCE_SERVICE.api_version, "kind": INFERENCE_SERVICE.kind} | raw
+        reference = self._reference(key)
+        if reference is not None:
             self._context.events.emit(reference, kind, reason, message)
             logger.info("%s %s: %s", key, reason, message)
 

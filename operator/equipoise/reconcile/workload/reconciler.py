@@ -56,6 +56,7 @@ class WorkloadReconciler:
         unsettled = unsettled_phases(world.pods, context.clock.wall_seconds())
         children = Children(context.api, context.store, uid, unsettled)
         look = await self._look(key, resource, record, world)
+        self._reporter.tell_leaving(key, world, look.leaving_nodes)
         plans = await self._plan(resource, record, world, look)
         try:
             requeue = await self._carry_out(resource, record, world, plans, children)
@@ -96,6 +97,7 @@ class WorkloadReconciler:
                     drain_grace_seconds=resource.spec.drain.grace_seconds,
                     idle_pods=idle,
                     unreleased=part.unreleased,
+                    leaving_nodes=look.leaving_nodes,
                 )
             )
         return plans
