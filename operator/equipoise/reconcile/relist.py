@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 5.0  # what a watch has not told this long after a list, it has missed
 _AGAIN_SECONDS = 5.0
+_FIRST_RESYNC_SECONDS = 3.0  # by then every watch has begun
 _DEAD_AFTER = 3  # lists in a row that corrected a kind of which the watch told nothing at all
 
 
@@ -99,10 +100,16 @@ class Relister:
         return sorted(kind for kind, count in self._silent.items() if count >= _DEAD_AFTER)
 
     async def resync(self) -> None:
-        """Correct the store, again and again, until cancelled."""
+        """Correct the store, again and again, until cancelled.
+
+        The first time soon: what is deleted between the lists that filled the store and the watches' own is told by nobody, and
+        the pods that a process just let go while it took over are exactly that.
+        """
+        pause = min(_FIRST_RESYNC_SECONDS, self._resync_seconds)
         while True:
-            await self._clock.sleep(self._resync_seconds * (0.9 + 0.2 * self._draw()))
+            await self._clock.sleep(pause)
             await self.resync_once()
+            pause = self._resync_seconds * (0.9 + 0.2 * self._draw())
 
     async def resync_once(self) -> None:
         """List everything watched, give the watches time to catch up, then make the store equal to the lists."""
