@@ -68,6 +68,7 @@ class MoveInput:
     idle_pods: AbstractSet[str] = frozenset()  # draining pods that are known to hold no request any more
     unreleased: Mapping[Variant, int] | None = None  # pods that left by their labels, still held by that variant's ReplicaSet
     leaving_nodes: tuple[str, ...] = ()  # about to go: their pods are given up first
+    decided: Mapping[Variant, int] | None = None  # without successors that stand in for pods on such nodes; None: the allocation
 
 
 def plan_moves(given: MoveInput) -> MovePlan:
@@ -145,7 +146,8 @@ def _adoptions(given: MoveInput, pods: Mapping[Variant, Sequence[EnginePod]]) ->
     result: list[Adoption] = []
     for receiver in sorted(given.allocation):
         donor = receiver.with_phase(receiver.phase.other)
-        lacking = given.allocation[receiver] - sum(_stays(pod) for pod in pods.get(receiver, ()))
+        wanted = given.allocation if given.decided is None else given.decided  # a successor is started, not taken from a phase
+        lacking = wanted.get(receiver, 0) - sum(_stays(pod) for pod in pods.get(receiver, ()))
         able = [pod for pod in pods.get(donor, ()) if pod.serving and pod.bound]
         surplus = len(able) - given.allocation.get(donor, 0)
         count = min(lacking, surplus)

@@ -98,6 +98,7 @@ class WorkloadReconciler:
                     idle_pods=idle,
                     unreleased=part.unreleased,
                     leaving_nodes=look.leaving_nodes,
+                    decided=record.allocation if look.leaving_nodes else None,
                 )
             )
         return plans
