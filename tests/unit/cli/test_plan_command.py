@@ -84,6 +84,19 @@ def test_l4_may_prefill_and_not_decode_and_the_reason_is_said(folder: Path) -> N
     assert row["prefill"]["planned"]
 
 
+def test_a_plan_that_carries_the_tokens_and_misses_the_target_is_told_from_one_that_meets_it(folder: Path) -> None:
+    (folder / "fleet.yaml").write_text(
+        "pools:\n- {product: L4, nodes: 8, gpusPerNode: 1}\n- {product: A100, memory: 80Gi, nodes: 1, gpusPerNode: 8}\n"
+    )
+    text = " ".join(
+        plan("-f", "service.yaml", "--fleet", "fleet.yaml", "--demand", "requests=2/s,prompt=1155,output=211").stdout.split()
+    )
+    assert "5.90 USD per hour, proven cheapest for these tokens, but not every service's share" in text
+    assert "14.00*" in text
+    assert "The plan above costs 5.90: it carries the tokens" in text
+    assert "14.00 buys devices on which 95 % of requests can meet both targets" in text
+
+
 def test_figures_agree_with_each_other(folder: Path) -> None:
     found = document("--demand", DEMAND)
     service = found["services"][0]

@@ -79,8 +79,15 @@ def _trouble(service: PlannedService) -> list[str]:
     return lines
 
 
+def _attainable(service: PlannedService) -> float:
+    """Share of requests that can meet the targets where they are planned."""
+    return min((entry.attainable_share for entry in service.phases.values() if entry.variants), default=1.0)
+
+
 def _total(plan: Plan) -> str:
     proof = ", proven cheapest" if is_proven(plan.gap) else ""
+    if proof and any(_attainable(service) < 0.945 for service in plan.services):
+        proof += " for these tokens, but not every service's share of requests can meet its target"
     state = "" if plan.covered else "; the need is not covered"
     return f"{count(plan.gpus, 'GPU')}, {money(plan.usd_per_hour)} USD per hour{proof}{state}"
 
@@ -101,6 +108,15 @@ def frontier_table(found: Frontier, study: Study, key: ServiceKey) -> Renderable
         table.add_row(format_duration(ttft), *cells)
     others = "" if len(study.services) == 1 else ", all services together, the others at their own targets"
     line = f"USD per hour of the cheapest plan on this fleet{others}. *: as asked for; {NOTHING}: the fleet cannot do it."
+    asked = next(
+        (p.usd_per_hour for p in found.points if (p.ttft_seconds, p.tpot_seconds) == (own.ttft_seconds, own.tpot_seconds)), None
+    )
+    planned = next(service for service in study.plan.services if service.key == key)
+    if asked is not None and asked > study.plan.usd_per_hour and _attainable(planned) < 0.945:
+        line += (
+            f" The plan above costs {money(study.plan.usd_per_hour)}: it carries the tokens, while prompts that are too long for "
+            f"its devices miss TTFT. {money(asked)} buys devices on which {own.percentile:g} % of requests can meet both targets."
+        )
     parts: list[RenderableType] = [table, Padding(Text(line, style="dim"), (1, 0, 0, 0))]
     if reasons:
         shown = list(reasons.values())
